@@ -9,8 +9,8 @@ import (
 // The number of allocations in a call depends neither on the number of elements nor on the number of segments.
 func TestAllocations(t *testing.T) {
 	short, long := allocations(t, 1e3), allocations(t, 1e6)
-	// The counts are for the whole program. The runtime adds a few for waiting goroutines; one allocation per segment would add
-	// 1000.
+	// The counts are for the whole program. The runtime adds a few allocations for waiting
+	// goroutines; one allocation per segment would add more than 1000.
 	if long > short+8 {
 		t.Errorf("%v allocations for 1000 elements, %v for a million", short, long)
 	}
@@ -19,7 +19,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// allocations returns the allocations of an all-reduce of n elements at four ranks.
+// allocations returns the number of allocations in an all-reduce of n elements, at four ranks
+// together.
 func allocations(t *testing.T, n int) float64 {
 	rings := newRings(4, 0, 1000)
 	vectors := inputs[float32](len(rings), n)
@@ -30,7 +31,8 @@ func allocations(t *testing.T, n int) float64 {
 	})
 }
 
-// This measures all-reduce over links in memory, by the number of ranks and the bytes of a vector.
+// BenchmarkAllReduce measures all-reduce over links in memory, by the number of ranks and the bytes
+// of a vector.
 func BenchmarkAllReduce(b *testing.B) {
 	for _, size := range []int{2, 4, 8} {
 		for _, n := range []int{1 << 8, 1 << 14, 1 << 20, 1 << 24} {

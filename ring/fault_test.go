@@ -13,8 +13,8 @@ import (
 // errInjected is the error of a faulty link.
 var errInjected = errors.New("injected")
 
-// faulty is a Link whose Send or Recv fails at the call with the given index, counted from 0. An index of -1 means that it does
-// not fail.
+// faulty is a Link whose Send or Recv fails at the call with the given index, counted from 0. An
+// index of -1 means that no call fails.
 type faulty struct {
 	Link
 	send, recv int // index of the failing call
@@ -83,7 +83,8 @@ func testLinkError(t *testing.T, f *faulty, size, depth, rank int) {
 	}
 }
 
-// The other calls return an error as well after a link error in the middle.
+// The calls other than AllReduce return an error, too, after a link error in the middle of the
+// call.
 func TestLinkErrorOfOtherCalls(t *testing.T) {
 	bounds := []int{0, 6, 12, 18}
 	for name, call := range map[string]func(ctx context.Context, r Ring) error{

@@ -11,8 +11,9 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// wire is one direction between two neighbours, in memory. Without buffers, a Send returns when its message has been received,
-// which is the least that a Link may do for its sender. With buffers, a Send returns at once while a buffer is free.
+// wire is one direction between two neighbours, in memory. Without buffers, a Send returns only
+// when its message has been received. A Link need not buffer more. With buffers, a Send returns at
+// once while a buffer is free.
 type wire struct {
 	depth    int // number of buffers
 	messages chan []byte
@@ -162,8 +163,8 @@ func inputs[T Number](size, n int) [][]T {
 	return all
 }
 
-// reduced is the slow twin of AllReduce: it reduces the vectors in the order of ranks. A ring has the same result if the
-// reduction does not depend on the order.
+// reduced is a slow reference for AllReduce: it reduces the vectors in the order of ranks.
+// AllReduce has the same result if the reduction does not depend on the order.
 func reduced[T Number](all [][]T, op Reduction[T]) []T {
 	v := append([]T{}, all[0]...)
 	for _, other := range all[1:] {

@@ -45,7 +45,7 @@ type Reduction[T Number] struct {
 type Op[T Number] func() Reduction[T]
 
 // NewOp returns an Op for a user's own associative function. fold sets dst[i] = a[i] op b[i]; dst
-// may be a or b. It may be called on any part of the vectors and from several goroutines at once.
+// may be a or b. fold may be called on any part of the vectors and from several goroutines at once.
 // If commutative is false, a always comes from lower ranks than b; the ring algorithms then refuse
 // the operation.
 func NewOp[T Number](name string, commutative bool, fold func(dst, a, b []T)) Op[T] {

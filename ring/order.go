@@ -72,8 +72,8 @@ func Bottleneck(cost [][]int64, order []int) (slowest, sum int64) {
 }
 
 // Bound returns a lower bound of the slowest link over all rings: every ring enters and leaves each
-// host, at best by the fastest link that leads into the host or out of it. It takes far less time
-// than Order.
+// host, at best by the fastest link that leads into the host or out of it. Bound takes far less
+// time than Order.
 func Bound(cost [][]int64, host []int) int64 {
 	in, out := make(map[int]int64), make(map[int]int64)
 	for i, row := range fill(cost) {
@@ -110,7 +110,7 @@ func measure(cost [][]int64, order []int) (slowest, sum int64) {
 
 // fill returns a copy of cost with numbers for the special links: an unknown link costs more than a
 // ring of known links, and an impossible link more than a ring of unknown links. So a search that
-// only compares numbers avoids them wherever a ring without them exists.
+// only compares numbers avoids special links wherever a ring without them exists.
 func fill(cost [][]int64) [][]int64 {
 	most := int64(0)
 	for i, row := range cost {
@@ -208,19 +208,19 @@ func blockNumbers(n int) []int {
 const unreachable = math.MaxInt64
 
 // tours is a dynamic program over sets of nodes: M. Held and R. M. Karp, "A dynamic programming
-// approach to sequencing problems", Journal of SIAM 10 (1962). best[set][last] is the least price
-// of the rest of a ring: a path that begins at the node last and leads through all nodes that are
-// not in set, back to node 0. The set has the visited nodes, with node 0 and last.
+// approach to sequencing problems", Journal of SIAM 10 (1962). The bits of set are the visited
+// nodes, including node 0 and last. best[set][last] is the least price of a path that completes the
+// ring: from the node last through all nodes that are not in set, back to node 0.
 type tours struct {
 	cost   [][]int64
 	groups []group
 	limit  int64                        // links with a higher cost are not used
-	price  func(link, rest int64) int64 // combines the cost of a link with the price of the rest of the path
+	price  func(link, rest int64) int64 // price of a path, from the cost of its first link and the price of the other links
 	best   [][]int64
 }
 
-// group is a partition of the nodes into hosts or sites. The nodes of each must be next to each
-// other in the ring.
+// group is a partition of the nodes into hosts or sites. The nodes of each host or site must be
+// next to each other in the ring.
 type group struct {
 	of    []int        // host or site by node
 	nodes map[int]uint // the nodes of each host or site, as bit set
@@ -289,7 +289,7 @@ func (t *tours) from(set uint, last int) int64 {
 }
 
 // over returns the price of a path that begins with the given link; rest is the price of the path
-// after that link.
+// after the link.
 func (t *tours) over(from, to int, rest int64) int64 {
 	if rest == unreachable || t.cost[from][to] > t.limit {
 		return unreachable
@@ -313,7 +313,7 @@ func (t *tours) allowed(set uint, last, next int) bool {
 
 // allows reports whether a partition lets the node next follow the node last. A path leaves a host
 // only after it has visited all nodes of the host. The host of node 0 is the exception: a path may
-// leave it early, and then visits the rest of its nodes at the end.
+// leave this host early, and then visits the remaining nodes of this host at the end.
 func (g group) allows(set uint, last, next int) bool {
 	from, to, home := g.of[last], g.of[next], g.of[0]
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// bruteOrder is the slow twin of Order: it tries all orders, in lexicographic order, and returns
-// the first of the best orders.
+// bruteOrder is a slow reference for Order: it tries all orders, in lexicographic order, and
+// returns the first of the best orders.
 func bruteOrder(cost [][]int64, host, site []int) []int {
 	var best []int
 	var worst, total int64
@@ -54,8 +54,8 @@ func drawCosts(t *rapid.T, n int) [][]int64 {
 	return cost
 }
 
-// In random cases with up to seven ranks, Order returns the same order as brute force, even if several orders are equally good.
-// TestOrderOfEight has larger cases.
+// In random cases with up to six ranks, Order returns the same order as bruteOrder, even if several
+// orders are equally good. TestOrderOfEight has larger cases.
 func TestOrderTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "n")
@@ -68,8 +68,8 @@ func TestOrderTwin(t *testing.T) {
 	})
 }
 
-// Of all orders that keep hosts together, Order returns one with as few impossible links as possible, and of these one with as
-// few unknown links as possible.
+// Of all orders that keep hosts together, Order returns an order with as few impossible links as
+// possible and, among such orders, with as few unknown links as possible.
 func TestOrderOfTestedLinks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 6).Draw(t, "n")
@@ -131,7 +131,7 @@ func drawSites(t *rapid.T, host []int) []int {
 	return site
 }
 
-// For eight ranks on four hosts, Order returns the order of brute force.
+// For eight ranks on six hosts, Order returns the same order as bruteOrder.
 func TestOrderOfEight(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 5 {
@@ -157,10 +157,11 @@ func matrix(n int, cost func(from, to int) int64) [][]int64 {
 	return m
 }
 
-// alone returns hosts with one rank each.
+// alone returns the hosts of n ranks that each have a host of their own.
 func alone(n int) []int { return ring.Chunks(n, n)[:n] }
 
-// These are special cases: few ranks, unknown and impossible links, hosts, sites, and costs that depend on the direction.
+// Order handles special cases: few ranks, unknown and impossible links, hosts, sites, and costs
+// that depend on the direction.
 func TestOrderCases(t *testing.T) {
 	unknown := func(int, int) int64 { return 0 }
 	tests := map[string]struct {
@@ -197,8 +198,8 @@ func TestOrderCases(t *testing.T) {
 	}
 }
 
-// For any number of ranks the result is a permutation that begins with 0 and keeps hosts together. It is not worse than the ranks
-// in ascending order. A second call returns the same.
+// For any number of ranks the result is a permutation that begins with 0 and keeps hosts together.
+// Its slowest link costs no less than Bound. A second call returns the same permutation.
 func TestOrderProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(9, 30).Draw(t, "n")
@@ -256,7 +257,7 @@ func ExampleOrder() {
 	// Output: [0 2 1 3] 5
 }
 
-// This measures Order for different numbers of ranks.
+// BenchmarkOrder measures Order for different numbers of ranks.
 func BenchmarkOrder(b *testing.B) {
 	for _, n := range []int{8, 10, 100, 1000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -14,8 +14,8 @@ var errUnwound = errors.New("reduction panicked")
 
 // pipeline executes the schedule of one rank over its link. The caller's goroutine receives, a
 // second goroutine sends, and each received segment is passed on while the next one arrives. The
-// two goroutines share only progress and the elements of the vectors, which pass from one to the
-// other in the order of progress.
+// two goroutines share only progress and the elements of the vectors. The counters in progress
+// determine which goroutine may use an element.
 type pipeline[T Number] struct {
 	schedule
 	link   Link
@@ -64,7 +64,7 @@ func (p *pipeline[T]) allocate() {
 	}
 }
 
-// vector returns n elements of the caller's memory, or new ones.
+// vector returns n elements of the caller's memory, or n newly allocated elements.
 func (p *pipeline[T]) vector(n int) []T {
 	if p.memory == nil {
 		return make([]T, n)
@@ -130,8 +130,8 @@ func (p *pipeline[T]) place(h, c int) []T {
 }
 
 // progress counts the finished segments of the two goroutines of a pipeline, and ends both when
-// either fails. A goroutine waits only for data that it needs: there is no bounded queue between
-// them that could cause a deadlock.
+// either fails. A goroutine waits only for the data or the memory that its next segment needs.
+// There is no bounded queue between the goroutines that could cause a deadlock.
 type progress struct {
 	cancel context.CancelCauseFunc // interrupts calls of the link
 
@@ -156,9 +156,9 @@ func (p *progress) advance(counter *int) {
 	p.changed.Signal() // only the other goroutine can be waiting
 }
 
-// await waits until counter has reached n, and returns the first error. It needs no ctx: at least
-// one of the goroutines is always in a call of the link. That call ends with ctx, and its error
-// ends the wait.
+// await waits until counter has reached n, and returns the first error. It needs no ctx: the other
+// goroutine does not wait at the same time, and its next call of the link fails when ctx ends,
+// which ends this wait.
 func (p *progress) await(counter *int, n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

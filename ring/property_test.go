@@ -28,8 +28,8 @@ func TestAnyShape(t *testing.T) {
 	})
 }
 
-// All ranks get the same bits, even if rounding makes a sum depend on the order. A slow twin that adds each chunk in the order
-// of the ring gets the same bits.
+// All ranks get the same bits, even if rounding makes a sum depend on the order. The bits equal the
+// result of chunkwise, which adds each chunk in the order of the ring.
 func TestSameBitsEverywhere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 5).Draw(t, "size")
@@ -59,7 +59,8 @@ func TestSameBitsEverywhere(t *testing.T) {
 	})
 }
 
-// chunkwise is the slow twin of a ring's sum: it adds chunk c in the order of ranks c, c+1, ... around the ring.
+// chunkwise is a slow reference for the sum in a ring: it adds chunk c in the order of ranks c,
+// c+1, ... around the ring.
 func chunkwise(all [][]float32) []float32 {
 	size := len(all)
 	out := make([]float32, len(all[0]))

@@ -20,8 +20,8 @@ type Link interface {
 	// Send sends buf to the right neighbour. It may block until the neighbour calls Recv. The
 	// caller may reuse buf when Send has returned.
 	Send(ctx context.Context, buf []byte) error
-	// Recv fills buf with the next message of the left neighbour. When it has returned, buf is not
-	// written to any more.
+	// Recv fills buf with the next message of the left neighbour. After Recv has returned, buf is
+	// no longer written to.
 	Recv(ctx context.Context, buf []byte) error
 }
 
@@ -38,8 +38,9 @@ type Ring struct {
 	// however small Segment is.
 	Segment int
 	// Memory, if set, provides working memory of at least the given number of 64-bit words. A call
-	// of the ring uses this memory until it returns. It asks for at most one segment, and in
-	// ReduceScatter also for twice the longest chunk. If Memory is nil, the call allocates.
+	// of the ring uses this memory until it returns. A call asks for the memory of at most one
+	// segment, and in ReduceScatter also for twice the longest chunk. If Memory is nil, the call
+	// allocates.
 	Memory func(words int) []uint64
 }
 
@@ -112,8 +113,8 @@ func ReduceScatter[T Number](ctx context.Context, r Ring, dst, src []T, bounds [
 }
 
 // AllGather fills dst at every rank with the chunks of all ranks. Before the call rank i has stored
-// its own chunk in dst[bounds[i]:bounds[i+1]]. bounds is as for ReduceScatter, with len(dst) last;
-// chunks may be empty.
+// its own chunk in dst[bounds[i]:bounds[i+1]]. bounds has the same form as for ReduceScatter, with
+// len(dst) as its last element; chunks may be empty.
 func AllGather[T Number](ctx context.Context, r Ring, dst []T, bounds []int) error {
 	if err := r.check(); err != nil {
 		return err

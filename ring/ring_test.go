@@ -21,7 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // same reports whether two vectors have the same bits, so a NaN is equal to itself.
 func same[T Number](a, b []T) bool { return bytes.Equal(kernel.Bytes(a), kernel.Bytes(b)) }
 
-// lengths returns lengths near the number of ranks, for which some chunks are empty, and one long length.
+// lengths returns lengths near the number of ranks, with which some chunks are empty, and one large
+// length.
 func lengths(size int) []int { return []int{0, 1, size - 1, size, size + 1, 1000} }
 
 // forRanks runs f for 1 to 9 ranks in a synctest bubble, in which a hang fails at once.
@@ -179,7 +180,7 @@ func testIntegers[T Integer](t *testing.T, rings []Ring, n int) {
 	}
 }
 
-// The sum has its closed form. This checks it without a twin.
+// The sum equals its closed form. This test does not depend on the function reduced.
 func TestClosedForm(t *testing.T) {
 	forRanks(t, func(t *testing.T, size int) {
 		mustEveryRank(t, newRings(size, 1, 512), func(ctx context.Context, r Ring) error {

@@ -112,7 +112,7 @@ func (s *schedule) eachReceive(visit func(step) error) error {
 }
 
 // step returns segment j of a chunk, as part of the given hop. The argument back is the distance of
-// the chunk, to the left, from the chunk first.
+// the chunk, to the left, from the place first.
 func (s *schedule) step(hop, back, j int) step {
 	c := s.chunk(back)
 	lo := j * s.segment
@@ -120,7 +120,8 @@ func (s *schedule) step(hop, back, j int) step {
 }
 
 // released returns the number of sends that must have returned before segment j of hop h is
-// written, because they read the same memory. The chunks of the two hops may differ in length.
+// written, because these sends read the same memory. The chunks of the two hops may differ in
+// length.
 func (s *schedule) released(h, j int) int {
 	from := h - s.reuse
 	if s.reuse == 0 || from < 0 {
@@ -133,8 +134,7 @@ func (s *schedule) released(h, j int) int {
 	return n
 }
 
-// chunk returns the number of a chunk. The argument back is its distance, to the left, from the
-// chunk first.
+// chunk returns the number of the chunk at the distance back, to the left, from the place first.
 func (s *schedule) chunk(back int) int {
 	c := modulo(s.first-back, len(s.bounds)-1)
 	if s.order != nil {
@@ -143,7 +143,8 @@ func (s *schedule) chunk(back int) int {
 	return c
 }
 
-// segments returns the number of segments of the same chunk; an empty chunk has none.
+// segments returns the number of segments of the chunk at the distance back; an empty chunk has no
+// segments.
 func (s *schedule) segments(back int) int {
 	return (s.length(s.chunk(back)) + s.segment - 1) / s.segment
 }

@@ -75,7 +75,8 @@ func newReplay(p plan) *replay {
 	return r
 }
 
-// possible reports whether a rank can transfer its next segment to its right neighbour. Without buffers both have to be ready.
+// possible reports whether a rank can transfer its next segment to its right neighbour. Without
+// buffers both ranks must be ready.
 func (r *replay) possible(rank int) bool {
 	right := (rank + 1) % len(r.sends)
 	return r.sent[rank] < len(r.sends[rank]) && r.received[right] < len(r.receives[right]) &&
@@ -131,7 +132,8 @@ func drawBounds(t *rapid.T) []int {
 	return bounds
 }
 
-// Without buffers, and in any order of transfers, no schedule deadlocks. Each ends with the expected result.
+// Without buffers, and in any order of transfers, no schedule deadlocks. Each schedule ends with
+// the expected result.
 func TestScheduleReplayed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := drawBounds(t)
@@ -165,7 +167,8 @@ func (p plan) check(t *rapid.T, rank int, s schedule, sets [][]uint64) {
 	}
 }
 
-// released agrees with its slow twin: memory is overwritten only after every send that reads it has returned.
+// released agrees with a direct count: memory is overwritten only after every send that reads it
+// has returned.
 func TestScheduleReleases(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bounds := drawBounds(t)

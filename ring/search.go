@@ -2,8 +2,8 @@ package ring
 
 import "slices"
 
-// searchOrder returns a good order of many nodes by local search: it starts with a greedy chain and
-// replaces the slowest link as long as that improves the ring (3-opt moves).
+// searchOrder returns a good order of many nodes by local search: it starts with a greedy chain,
+// and replaces the slowest link as long as a replacement improves the ring (3-opt moves).
 func searchOrder(cost [][]int64) []int {
 	order := chain(cost)
 	// Each exchange lowers the cost of the slowest link or the number of links with that cost, so
@@ -56,10 +56,11 @@ func link(cost [][]int64, order []int, from, to int) int64 {
 }
 
 // exchange looks for a 3-opt move without reversal: it exchanges the link at the place at and two
-// more links, at the places at+i and at+j with 0 < i < j. Without these three links the ring falls
-// into three parts, which are joined again in the other order. All three new links must be faster
+// more links, at the places at+i and at+j with 0 < i < j. Without these three links the ring
+// consists of three parts, which are joined in the other order. All three new links must be faster
 // than the link at the place at. No part is reversed, as the two directions of a link may have
-// different costs. It returns the move with the least sum of costs for the first i that has any.
+// different costs. For the first i that has a move it returns the j whose move has the least sum of
+// costs.
 func exchange(cost [][]int64, order []int, at int) (i, j int, found bool) {
 	n := len(order)
 	limit := link(cost, order, at, at+1)
