@@ -251,9 +251,9 @@ func exactOrder(cost [][]int64, host, site []int) []int {
 	return t.walk()
 }
 
-// solve fills best, from larger sets to smaller ones, because the price of a set needs the prices
-// of the sets with one node more. For n nodes it takes 2^n * n^2 steps and 2^n * n * 8 bytes: with
-// exactMost nodes 102,400 steps and 80 KiB.
+// solve fills best, from larger sets to smaller sets, because the price of a set follows from the
+// prices of the sets with one node more. For n nodes it takes 2^n * n^2 steps and 2^n * n * 8
+// bytes: with exactMost nodes 102,400 steps and 80 KiB.
 func (t *tours) solve() {
 	n := len(t.cost)
 	all := uint(1)<<n - 1
@@ -269,7 +269,7 @@ func (t *tours) solve() {
 	}
 }
 
-// from returns the least price of a path that goes on from the node last, after the nodes in set
+// from returns the least price of a path that continues from the node last, after the nodes in set
 // were visited.
 func (t *tours) from(set uint, last int) int64 {
 	n := len(t.cost)

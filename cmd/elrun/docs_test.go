@@ -23,7 +23,7 @@ func shownCommands(text string) (whole, parts []string) {
 	return whole, parts
 }
 
-// output is an example of what the commands in $(...) print: the address of a bootstrap node.
+// output is an example of the output of the commands in $(...): the address of a bootstrap node.
 const output = "/ip4/192.0.2.1/tcp/7474/p2p/12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 
 // words splits a command line as a shell does, as far as the documents need it. It drops comments, explanations after three

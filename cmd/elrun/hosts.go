@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// sshFlags name the hosts of a job and the command to reach them. Hosts and Hostfile are pointers
-// to tell an empty value, which is a mistake, from a missing flag.
+// sshFlags name the hosts of a job and the command to reach them. Hosts and Hostfile are pointers,
+// so that an empty value, which is a mistake, differs from a missing flag.
 type sshFlags struct {
 	Hosts          *string       `name:"hosts" short:"H" placeholder:"A:2,B" help:"Hosts to be reached by ssh, each with its number of peers (default: 1)."`
 	Hostfile       *string       `placeholder:"FILE" help:"Take the hosts from a file: a line NAME slots=N for each, as mpirun has it, and site=NAME if need be."`

@@ -24,7 +24,7 @@ import (
 	"github.com/elrun/elrun/launch"
 )
 
-// Exit statuses of elrun itself; the other ones come from launch.Result.
+// Exit statuses of elrun itself; all other statuses come from launch.Result.
 const (
 	statusFailed = 1 // the command or the job failed
 	statusUsage  = 2 // wrong command line; nothing was started
@@ -96,7 +96,7 @@ func (t *terminal) signalled(s os.Signal, cancel context.CancelCauseFunc) {
 	case sig == syscall.SIGTSTP:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	default:
-		// The status is the one that a shell reports for a process that the signal has killed.
+		// This is the status that a shell reports for a process that the signal has killed.
 		cancel(exitStatus(128 + int(sig)))
 	}
 }

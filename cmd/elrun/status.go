@@ -184,7 +184,7 @@ func formatStepTime(measured, predicted float64) string {
 	if predicted <= 0 {
 		return fmt.Sprintf("%.1f ms, not predicted", measured)
 	}
-	// The sign tells the direction: a positive percentage means slower than predicted.
+	// A positive percentage means slower than predicted.
 	return fmt.Sprintf("%.1f ms, predicted %.1f ms (%+.0f %%)", measured, predicted, 100*(measured/predicted-1))
 }
 
@@ -217,7 +217,7 @@ func formatShares(shares []int) string {
 	return strings.Join(words, " ")
 }
 
-// unknown stands for a value that is not known.
+// unknown is the text for a value that is not known.
 const unknown = "-"
 
 // countText returns a count as text; 0 means that it is not known.

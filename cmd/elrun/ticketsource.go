@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// fromInput is the argument that stands for a ticket on standard input.
+	// fromInput is the argument for a ticket on standard input.
 	fromInput = "-"
 	// fromFile is the prefix of an argument that names a file with a ticket.
 	fromFile = "@"
@@ -24,8 +24,8 @@ const (
 	pollPeriod = 100
 )
 
-// readTicket returns the ticket that an argument stands for: "-" is standard input, "@FILE" the
-// content of a file, and any other argument the ticket itself. Standard input and a file hide the
+// readTicket returns the ticket of an argument: "-" means the ticket on standard input, "@FILE" the
+// ticket in a file, and any other argument is the ticket itself. Standard input and a file hide the
 // ticket from other users of the host, who could join with it.
 func readTicket(ctx context.Context, arg string, stdin *os.File) (string, error) {
 	name, inFile := strings.CutPrefix(arg, fromFile)

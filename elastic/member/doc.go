@@ -114,12 +114,12 @@
 // end the job. Half of the voters of a view, if they are put out together and lie, could decide
 // another next view for peers that are still in that view. Where views can be forced, each member
 // that was put out can force a view, as that member may really be the only survivor. A member that
-// lags behind learns that its view has ended from another member of that view, or by the proof of
-// the next view. Neither is possible if no other member of its view is left and the proof cannot
-// reach it: the proof has more than Config.Direct votes and was lost with the members that decided,
-// or no log reaches back to its view. Such a member lacks a quorum for good, and so does each later
-// view that needs the vote of such a member. Two branches do not reunite if the log of one of them
-// no longer reaches back to their last common view.
+// lags behind leaves its view when it receives the change from another member of that view, or from
+// any peer with the proof. Neither is possible if no other member of its view is left and the proof
+// is not available: the proof has more than Config.Direct votes and was lost with the members that
+// decided, or no log reaches back to its view. Such a member lacks a quorum for good, and so does
+// each later view that needs the vote of such a member. Two branches do not reunite if the log of
+// one of them no longer reaches back to their last common view.
 //
 // # Invariants
 //
@@ -169,7 +169,7 @@
 //
 // I10, below a majority of voters the group stops, with two exceptions (quorum.go).
 //
-// Certain deaths: all voters except certainly dead ones voted, and fewer than a majority are dead.
+// Certain deaths: all voters that are not certainly dead voted, and fewer than a majority are dead.
 // This is as safe as a majority. Let S be the set of the voters that voted, of n voters in all. S
 // has at least n/2 members, so S and every majority have a voter in common. Two such sets S and T
 // are disjoint only if the proposer of S has counted all members of T as dead, and the proposer of

@@ -11,8 +11,8 @@ import (
 type facts struct {
 	view View
 	cut  [][2]int // pairs of ranks; the first cannot reach the second
-	// here tells, by rank, whether the member has answered the ballot. Without a ballot it tells
-	// whether this member does not suspect the member.
+	// here is set, by rank, for the members that have answered the ballot. Without a ballot it is
+	// set for the members that this member does not suspect.
 	here []bool
 	// asking is set while a ballot is under way and here shows the answers to it.
 	asking  bool

@@ -54,8 +54,9 @@ func grantIndex(grants []Grant, key ID) int {
 }
 
 // applyGrants returns the grants and the barred IDs of v after c. The order matters: a grant that c
-// revokes and an ID that c kicks admit nobody in c, but a grant that c issues does. All members
-// apply the same rules to the same change, so all have the same exact count of uses.
+// revokes admits no peer of c, an ID that c kicks is not admitted by c, and a grant that c issues
+// may admit a peer of c. All members apply the same rules to the same change, so all have the same
+// exact count of uses.
 func (v View) applyGrants(c Change) (grants []Grant, barred []ID, err error) {
 	// The usual change of a view touches no grant, and shares both slices with v.
 	if len(c.Kick)+len(c.Grants)+len(c.Revoke)+len(c.Join) == 0 {

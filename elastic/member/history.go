@@ -145,8 +145,8 @@ type branch struct {
 	rest  []Decision // the Chain's decisions after root
 }
 
-// meet finds the last common view of a Chain and the history. It computes all hashes from the
-// content of views, so it trusts no hash in the message.
+// meet returns the relation of a Chain to the history, with their last common view. It computes all
+// hashes from the content of views, so it trusts no hash in the message.
 func (h *history) meet(msg Message) branch {
 	rest := msg.Changes
 	// The sender names the view after which its changes begin, and expects that the receiver knows

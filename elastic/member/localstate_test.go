@@ -74,7 +74,8 @@ func TestReportsAreNumberedFromTheFirstContent(t *testing.T) {
 	}
 }
 
-// Of a member's reports the one with the highest number counts, in whatever order they arrive.
+// Of a member's reports the report with the highest number counts, in whatever order the reports
+// arrive.
 func TestLaterReportCounts(t *testing.T) {
 	p := newPeerReports(3, 0, 0)
 	for i, c := range []struct {

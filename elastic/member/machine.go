@@ -110,8 +110,8 @@ func (m *Machine) Idle() bool {
 	return m.phase == inside && m.proposer.stage == idle && !m.proposer.due && !m.quorum.lost && m.Settled()
 }
 
-// Step handles an event. It does no I/O and does not block: the caller carries out what Ready
-// returns afterwards.
+// Step handles an event. It does no I/O and does not block: the caller then calls Ready and acts on
+// its result.
 func (m *Machine) Step(e Event) {
 	switch e := e.(type) {
 	case Received:

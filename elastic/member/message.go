@@ -24,9 +24,9 @@ const (
 	Accept
 	// Accepted confirms the acceptance, with a signature (2b).
 	Accepted
-	// Chain carries decided changes that follow the view After, or Base. If it fits no view of the
-	// receiver, sender and receiver are of different branches, and Key decides which branch goes
-	// on.
+	// Chain carries decided changes that follow the view After, or Base. If the Chain contradicts
+	// the receiver's history, sender and receiver are in different branches, and Key decides which
+	// branch goes on.
 	Chain
 	// Fence refuses a newcomer: its ID has been a member, or its request is too old.
 	Fence

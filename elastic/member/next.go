@@ -69,7 +69,7 @@ func (f facts) holdBack(keep []bool) {
 }
 
 // kept marks the members that stay by I13: a largest set of present members that can all reach each
-// other, and of several such sets the one with the lowest ranks. A member is absent if another
+// other, and of several such sets the set with the lowest ranks. A member is absent if another
 // member reports it as unreachable and it has not answered in this ballot. All other members count
 // as present, even if their answers are late. Absent members stay if no kept member is cut off from
 // them. They are considered after the present members because they may outnumber these, and may all

@@ -183,7 +183,7 @@ func (p *proposer) rejected(msg Message) {
 	p.overtaken()
 }
 
-// overtaken gives up the ballot under way, as another proposer has a higher one. The next ballot
+// overtaken gives up the ballot under way, as another proposer has a higher ballot. The next ballot
 // waits for a randomized exponential backoff, so that two proposers do not obstruct each other for
 // ever.
 func (p *proposer) overtaken() {
@@ -193,12 +193,11 @@ func (p *proposer) overtaken() {
 }
 
 // yield gives up the ballot under way and opens no ballot for a while, because this member has
-// promised another proposer's higher ballot. For proposers that this member suspects it does so
-// only once in a view. That once is enough for two parts of a group to withdraw their suspicions
-// when they can reach each other again. Often it would be too much, as a suspected proposer may
-// receive no answers and repeat its ballot in vain. Later ballots of suspected proposers only count
-// as rejections of a ballot under way here. So of two proposers that suspect each other one
-// succeeds in the end.
+// promised another proposer's higher ballot. For proposers that this member suspects, yield does so
+// only once in a view: in that time two parts of a group that can reach each other again withdraw
+// their suspicions. It does not do so again, because a suspected proposer may receive no answers
+// and repeat its ballot in vain. Later ballots of suspected proposers only count as rejections of a
+// ballot under way here. So of two proposers that suspect each other one succeeds in the end.
 func (p *proposer) yield(b Ballot, from ID) {
 	p.round = max(p.round, b.Round)
 	switch {
@@ -274,8 +273,8 @@ func (p *proposer) readyToChoose() bool {
 	return true
 }
 
-// accuserMissing reports whether a member (the accuser) reports another member as unreachable,
-// nobody reports the accuser, and neither of the two members has answered the ballot.
+// accuserMissing reports whether a member (the accuser) reports another member as unreachable, no
+// member reports the accuser, and neither the accuser nor the other member has answered the ballot.
 func (p *proposer) accuserMissing() bool {
 	silent := func(id ID) bool {
 		rank := p.view.Rank(id)

@@ -37,7 +37,7 @@ func TestQuorumsMeet(t *testing.T) {
 	}
 }
 
-// Each rule by itself.
+// Each rule applies to the votes, deaths and suspicions for which it is defined.
 func TestRules(t *testing.T) {
 	const a, b, c, d, e = 1, 2, 4, 8, 16
 	for _, test := range []struct {

@@ -156,9 +156,9 @@ func (m *Machine) enterAll(all []Decision) {
 	}
 }
 
-// meet decides which of the two goes on: this member, or the sender of a whole Chain of another
-// branch. An outsider has to prove its branch. An outsider without a proof gets no answer, as two
-// members without proofs would answer each other for ever.
+// meet decides whether this member is fenced by a whole Chain that contradicts its history: this
+// member or the sender goes on. An outsider has to prove its branch. An outsider without a proof
+// gets no answer, as two members without proofs would answer each other for ever.
 func (m *Machine) meet(msg Message, b branch, t treatment) {
 	if t != believed && !m.conflict.rival(msg, b) {
 		return

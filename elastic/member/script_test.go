@@ -20,7 +20,7 @@ import (
 //	joiner d a b           a machine that wants to join and asks a and b
 //	any a                  before first: --quorum any for all that follow
 //	suspect a b c          a is refused at b and c;   trust a b, dead a b, met a b likewise
-//	silent a b             a does not hear b
+//	silent a b             a receives nothing from b
 //	sole a                 a's launcher has started all peers
 //	leave a
 //	renew a 1              the session of a's view of epoch 1 broke

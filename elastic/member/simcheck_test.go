@@ -260,7 +260,7 @@ func (c *checks) marked(w *world, after member.View, ids []member.ID) {
 }
 
 // enough checks votes against the true state. There must be votes of more than half of the voters,
-// or of all voters except dead ones, if fewer than a majority are dead (I10). The vote of a member
+// or of all voters that are not dead if fewer than a majority are dead (I10). The vote of a member
 // that died later counts.
 func (c *checks) enough(w *world, view member.Hash, ids []member.ID, what string) {
 	if w.mode == sole || w.mode == anyone {

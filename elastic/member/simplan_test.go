@@ -147,7 +147,8 @@ func (w *world) join() {
 	w.add(&node{id: c.Self.ID, m: member.NewJoiner(c), launcher: w.launcher(len(w.nodes))})
 }
 
-// crash ends a process. The peers of its launcher learn of its death.
+// crash ends a process. The detectors of all nodes notice it, and the launcher of n reports the
+// death to its own peers.
 func (w *world) crash(n *node) {
 	w.say("%s crashes", n.id)
 	n.alive = false

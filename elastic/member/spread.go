@@ -217,7 +217,7 @@ func (g *gathering) add(a Answer) {
 }
 
 // plain reports whether an answer differs from other answers only in Kind, View and ballots, so
-// that equal ones can be merged.
+// that equal answers can be merged.
 func plain(m *Message) bool {
 	return m.Change == nil && len(m.Signature) == 0 && m.Request == nil && m.Base == nil && len(m.Changes) == 0 &&
 		(m.Report == nil || m.Report.Seq == 0) && (m.Kind == Status || m.Kind == Promise || m.Kind == Reject || m.Kind == Accepted)

@@ -83,7 +83,7 @@ type successRule struct {
 	SucceededCount int `yaml:"succeededCount"`
 }
 
-// failurePolicy is a PodFailurePolicy: what follows from the failure of a pod.
+// failurePolicy is a PodFailurePolicy: the consequences of the failure of a pod.
 type failurePolicy struct {
 	Rules []failureRule `yaml:"rules"`
 }

@@ -34,7 +34,7 @@ type copying struct {
 	wasted  int64            // bytes of chunks that arrived more than once
 }
 
-// hand is the state of a donor's worker.
+// hand is the state of the worker (goroutine) of one donor.
 type hand struct {
 	name string
 	rank int // order in which donors were added; decides between equally common manifests

@@ -1,7 +1,7 @@
 // Package transfer brings the state of a training job to a newcomer while training continues. The
-// newcomer copies a snapshot from several donors at once, and then applies the updates that were
-// committed meanwhile. The package contains no network code: a newcomer (joiner) sends requests
-// through a Source, and a member answers by Donor.Serve.
+// newcomer copies a snapshot from several donors at once, and then applies the updates of the steps
+// that were committed during the copy. The package contains no network code: a newcomer (joiner)
+// sends requests through a Source, and a member answers by Donor.Serve.
 //
 // A member reports each step to its Donor, and gives the Donor the snapshots and updates that
 // newcomers wait for:

@@ -275,9 +275,9 @@ func (d *Donor) wantLocked(who string, step int64) (*snapshot, code) {
 	}
 	l.snapshot, l.after = step, step
 	d.snapshots.order(step)
-	// The owner may have committed a step meanwhile. Either the owner has seen the order in time,
-	// or this refresh finds that the step has passed. If the state is exactly at the step both are
-	// possible, and the next call of Wanted decides.
+	// The owner may have committed a step since at was read. Either the owner has seen the order in
+	// time, or this refresh finds that the step has passed. If the state is exactly at the step
+	// both are possible, and the next call of Wanted decides.
 	d.refreshLocked()
 	s := d.snapshots.by[step]
 	if s == nil {

@@ -212,8 +212,9 @@ func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) err
 	return nil
 }
 
-// thank tells the donors that the snapshot is no longer needed, but the updates after it are. A
-// donor that does not receive this request drops both when the lease expires.
+// thank sends the donors the message that the newcomer no longer needs the snapshot, but still
+// needs the updates after it. A donor that does not receive this request drops both when the lease
+// expires.
 func (c *copying) thank(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Patience/8)
 	defer cancel()

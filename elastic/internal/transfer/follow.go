@@ -48,11 +48,11 @@ type Following struct {
 	Level func(at int64, level bool)
 }
 
-// Follow applies the updates after a snapshot in order, and continues with the updates that are
-// committed meanwhile, so that the newcomer stays level until it is admitted. If a donor dies
-// Follow uses another donor. Follow returns only with an error: an error that wraps the cause of
-// ctx (Follow waits for an Apply in progress), an error of Apply, or a *NeverLevelError. The state
-// is then the state after the last applied step.
+// Follow applies the updates after a snapshot in order, and then each new update, so that the
+// newcomer stays level until it is admitted. If a donor dies Follow uses another donor. Follow
+// returns only with an error: an error that wraps the cause of ctx (Follow waits for an Apply in
+// progress), an error of Apply, or a *NeverLevelError. The state is then the state after the last
+// applied step.
 func Follow(ctx context.Context, src Source, o Options, f Following) error {
 	o = o.withDefaults()
 	ctx, cancel := context.WithCancel(ctx)

@@ -23,8 +23,8 @@ type Source interface {
 type Options struct {
 	// Self is the unique name of this newcomer, at most 256 bytes.
 	Self string
-	// Donors returns the available donors, preferred ones first. It is called repeatedly, from
-	// several goroutines; the caller must not change the slice afterwards.
+	// Donors returns the available donors, the preferred donors first. It is called repeatedly,
+	// from several goroutines; the caller must not change the slice afterwards.
 	Donors func() []string
 	// MaxDonors bounds the donors in use at once; 0 means 8. Each donor in use has to make a copy
 	// of its state.
