@@ -73,8 +73,8 @@ func TestChooseUsers(t *testing.T) {
 	})
 }
 
-// If two algorithms need the same number of steps, Auto chooses the algorithm with fewer messages
-// in total only if concurrent messages slow each other down.
+// Recursive doubling has fewer messages in sequence, and a tree has fewer messages in total. Auto
+// chooses the tree if concurrent messages slow each other down, and otherwise recursive doubling.
 func TestChooseWhereCoresAreShared(t *testing.T) {
 	r := request{kind: transport.KindAllReduce, ranks: 4, bytes: 4, commutative: true}
 	cost := Cost{Alpha: 20e-6, Beta: 1e-9, Gamma: 1e-10}

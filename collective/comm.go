@@ -35,9 +35,9 @@ type Options struct {
 	// reported.
 	OnError func(error)
 	// Sites is the site of each rank, by rank: ranks of one site are connected by a faster network
-	// than ranks of two sites. It is nil if the sites are not known. If it is set, a commutative
-	// AllReduce is hierarchical after Calibrate: only one rank of each site exchanges sums with the
-	// other sites.
+	// than ranks of different sites. It is nil if the sites are not known. If it is set, a
+	// commutative AllReduce is hierarchical after Calibrate: only one rank of each site exchanges
+	// sums with the other sites.
 	Sites []int
 }
 
@@ -79,7 +79,7 @@ type endpoint struct {
 // sequence is the state that a communicator shares with the results of its With. It is guarded by
 // endpoint.mu.
 type sequence struct {
-	lastSeq    uint32                   // number of collective calls, modulo pointBit, so it may wrap
+	lastSeq    uint32                   // number of collective calls so far; it may wrap, as only its bits below pointBit are used
 	running    *operation               // the blocking collective call in progress; nil for none
 	parent     *sequence                // sequence of the communicator from which Split made this communicator; nil if Split did not make it
 	closed     bool                     // Comm.Close was called

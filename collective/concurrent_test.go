@@ -71,8 +71,8 @@ func TestConcurrentCalls(t *testing.T) {
 	}
 }
 
-// reduceHeld makes an AllReduce, and calls meanwhile, if it is not nil, in another goroutine during
-// the first reduction of the AllReduce.
+// reduceHeld makes an AllReduce. During its first reduction it calls the function meanwhile in
+// another goroutine, unless meanwhile is nil.
 func reduceHeld(ctx context.Context, c *collective.Comm, meanwhile func()) error {
 	op := collective.NewOp("held", true, func(dst, a, _ []int64) {
 		if meanwhile != nil {

@@ -136,7 +136,7 @@ func ExampleRecv() {
 	// Output: rank 1: [1 2] [3]
 }
 
-// Every call has a non-blocking form, whose name begins with I. Several calls may be in progress.
+// The non-blocking forms of calls have names that begin with I. Several calls may be in progress.
 // All ranks must start them in the same order.
 func ExampleHandle() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {

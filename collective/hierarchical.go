@@ -129,8 +129,8 @@ func (l *hierarchical[T]) reducePiece(first, end int) error {
 	return nil
 }
 
-// distribute sends each piece to all ranks of the group after its reduction between groups. When it
-// returns, no call in progress uses dst.
+// distribute distributes each piece in the group after its reduction between groups: the leader
+// sends, and the other ranks receive. When it returns, no call in progress uses dst.
 func (l *hierarchical[T]) distribute() error {
 	do := l.recvPiece
 	if l.level.leaders != nil {

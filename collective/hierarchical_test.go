@@ -94,7 +94,7 @@ func (t hookedTransport) Recv(ctx context.Context, from int, e transport.Envelop
 	return err
 }
 
-// watch returns the transports with hooks, which get the rank.
+// watch adds hooks to the transports. Each hook also gets the rank of its transport.
 func watch(ts []transport.Transport, send func(rank, to int, e transport.Envelope) error, recv func(rank int, e transport.Envelope, buf []byte)) []transport.Transport {
 	all := slices.Clone(ts)
 	for rank, e := range all {

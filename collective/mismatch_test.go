@@ -257,7 +257,7 @@ func TestMismatchOfArguments(t *testing.T) {
 	}
 }
 
-// Two calls are swapped at one rank: the first of them is the mismatch.
+// If one rank makes two calls in the opposite order, the first of the two is the mismatch.
 func TestMismatchOfOrder(t *testing.T) {
 	both := func(a, b string) act {
 		return act{a, func(ctx context.Context, c *collective.Comm) error {

@@ -178,7 +178,7 @@ func methodsOf(ctx context.Context, c *collective.Comm) error {
 	return errors.Join(c.Close(), collective.Free(c, make([]int64, 1)))
 }
 
-// A nil or zero Handle waits for nothing.
+// Done and Wait of a nil or zero Handle return at once, Wait with an error.
 func TestNoHandle(t *testing.T) {
 	t.Parallel()
 	for _, h := range []*collective.Handle{nil, {}} {
@@ -351,8 +351,8 @@ func TestFreedVector(t *testing.T) {
 	}
 }
 
-// A call accepts a vector that another rank allocated, or that was allocated on a
-// communicator closed since, like any other vector.
+// A call accepts a vector that another rank allocated, or that was allocated on a communicator that
+// is now closed, like any other vector.
 func TestForeignVector(t *testing.T) {
 	t.Parallel()
 	for where, connect := range everywhere(t, 3) {

@@ -47,7 +47,7 @@ type operation struct {
 	sendTo       atomic.Int32       // rank of the transport to which the call sends, plus 1; 0 for none
 	untracked    bool               // the call began untracked
 	tracked      atomic.Bool        // the call is tracked; otherwise begin and lastMessage are not set
-	ctx          context.Context    // of the caller; nil before perform
+	ctx          context.Context    // of the caller; nil before runBody
 	unwatch      func() bool        // stops watching the end of ctx; nil if ctx is not watched
 	guard        *guard             // watches the end of ctx for a queued call; nil for other calls
 	lock         *ticketLock        // ticket lock that the call takes; nil for none

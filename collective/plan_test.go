@@ -151,7 +151,8 @@ func TestHalve(t *testing.T) {
 	}
 }
 
-// segmentSizes returns the maximum message size of interruptible calls and of others.
+// segmentSizes returns the maximum message sizes of interruptible calls and of other calls, in
+// bytes.
 func segmentSizes(segment int, beta float64) (short, usual int) {
 	c := &Comm{endpoint: &endpoint{opts: Options{Segment: segment, Cost: Cost{Beta: beta}}}, callOptions: callOptions{segment: segment}}
 	return c.With(CallOptions{Interruptible: true}).With(CallOptions{Priority: 2}).segment, c.segment

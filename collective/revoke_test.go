@@ -89,8 +89,8 @@ func overMem(t *testing.T, n int, f func(ctx context.Context, c *collective.Comm
 	}, cluster.Over(ends), cluster.MayFail())
 }
 
-// Whatever ends one communicator at one rank ends all calls in progress, and all later
-// ones, of all communicators at all ranks, with an error that names the cause.
+// Whatever ends one communicator at one rank, all calls in progress and all later calls of all
+// communicators fail at all ranks with an error that names the cause.
 func TestRevocationReachesAll(t *testing.T) {
 	const n = 4
 	for _, s := range stops() {
@@ -124,7 +124,7 @@ func stopped(ctx context.Context, c *collective.Comm, e *mem.Transport, s stop, 
 	fails := s.others
 	errs := make(map[string]error)
 	if c.Rank() == deviant {
-		synctest.Wait() // until all others are in their calls
+		synctest.Wait() // until all other ranks are in their calls
 		fails = s.own
 		errs["the call itself"] = s.do(ctx, c, e)
 	} else {
@@ -217,7 +217,7 @@ func TestCloseDisturbsNobody(t *testing.T) {
 	}
 }
 
-// A panic in a user's reduction propagates at its rank and ends the call at all others.
+// A panic in a user's reduction propagates at its rank and ends the call at all other ranks.
 func TestPanicInReduction(t *testing.T) {
 	for _, r := range reducing() {
 		for _, a := range r.algorithms[1:] {

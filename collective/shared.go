@@ -84,7 +84,7 @@ func (m *memory) assignLane(i int, ranks []int) *lane {
 	}
 	locals := make([]int, len(ranks))
 	for rank, at := range ranks {
-		// The lane needs ranks of the segment.
+		// A lane identifies each rank by its rank in the segment.
 		locals[rank] = slices.Index(m.Ranks, at)
 		if locals[rank] < 0 {
 			return nil

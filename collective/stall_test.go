@@ -106,7 +106,7 @@ func TestStallOfSlowMessage(t *testing.T) {
 	})
 }
 
-// A Recv without a Send names the rank that does not send.
+// The stall of a Recv without a Send names the rank that does not send.
 func TestStallOfRecv(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newSlowNetwork(3).stalls(t, func(ctx context.Context, c *collective.Comm) error {

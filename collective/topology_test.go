@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Ranks are grouped by host and by site, in the order of their first ranks. Sites that bring no
-// gain give no groups.
+// Ranks are grouped by host and by site, in the order of their first ranks. bySite returns no
+// groups if a hierarchy of sites has no advantage.
 func TestTopology(t *testing.T) {
 	hosts := []int{0, 1, 0, 3, 1} // ranks 0 and 2 share a host, and 1 and 4
 	for _, test := range []struct {

@@ -18,7 +18,7 @@ type tracker struct {
 	working sync.WaitGroup // the watchdog and all tracked calls
 
 	calls         map[*operation]struct{} // tracked calls in progress
-	untracked     *operation              // untracked call in progress; see operation.untracked
+	untracked     *operation              // untracked call in progress; nil for none
 	spare         *operation              // an untracked call that has ended, for reuse
 	untrackedSeen bool                    // an untracked call has begun since the last check of the watchdog
 	limit         stall.Limit             // adaptive timeout of calls

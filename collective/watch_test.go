@@ -27,7 +27,7 @@ func TestResetClocks(t *testing.T) {
 	if told > 0 {
 		t.Errorf("blamed %d times", told)
 	}
-	o.lastMessage.Store(0) // without the excuse
+	o.lastMessage.Store(0) // as without resetClocks
 	w.checkAll()
 	if w.checkAll(); told != 1 {
 		t.Errorf("a wait of a minute was reported %d times", told)
