@@ -14,8 +14,8 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// appendString appends a length and the bytes of s. The length keeps neighbouring strings apart in
-// the hashed text.
+// appendString appends a length and the bytes of s. The length makes the boundary between two
+// successive strings unambiguous in the hashed text.
 func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }

@@ -98,8 +98,9 @@ func (v View) applyGrants(c Change) (grants []Grant, barred []ID, err error) {
 	return grants, barred, nil
 }
 
-// disown revokes the grants that a kicked peer has issued, and the grant by which it came. A grant
-// of the first view stays, as the peer does not hold its key.
+// disown revokes the grants that a kicked peer has issued, and the grant by which the peer was
+// admitted. A grant of the first view stays valid: its key belongs to the launcher that started the
+// job, not to the peer.
 func (v View) disown(grants []Grant, id ID) {
 	by := ID("")
 	if rank := v.Rank(id); rank >= 0 {

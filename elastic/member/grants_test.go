@@ -102,8 +102,8 @@ func TestGrantsRefuse(t *testing.T) {
 	}
 }
 
-// A peer that comes back under another ID uses its grant no second time. Grants that have expired
-// make room for a new grant.
+// A peer that comes back under another ID does not use its grant a second time. Grants that have
+// expired make room for a new grant.
 func TestGrantsMakeRoom(t *testing.T) {
 	v, err := First(membersOf("a"), Grant{Key: "old", Issuer: "a", Expiry: 5, Uses: 1})
 	if err != nil {

@@ -17,9 +17,9 @@ const (
 // Machine is one peer's part in the agreement on views. It is deterministic and not safe for
 // concurrent use: one goroutine owns it.
 //
-// It consists of parts, each with its own state. The Machine passes messages and events to them,
-// and alone moves to another view. The parts share membership, in which they only change the
-// output. A part that needs another part has it as a field, and no part has the Machine.
+// A Machine consists of parts, each with its own state. The Machine passes messages and events to
+// the parts, and alone moves to another view. The parts share membership, in which they only change
+// the output. A part that needs another part has it as a field, and no part has the Machine.
 type Machine struct {
 	*membership
 
@@ -92,7 +92,7 @@ func NewJoiner(cfg Config) *Machine { return newMachine(cfg) }
 // returns the first view without itself.
 func (m *Machine) View() View { return m.view }
 
-// Out reports whether the machine was a member and is no more, or can never be one.
+// Out reports whether the machine is no longer a member, or can never become a member.
 func (m *Machine) Out() bool { return m.phase == outside }
 
 // Settled reports whether this machine need send nothing more to others: each member to which it
@@ -120,7 +120,7 @@ func (m *Machine) Step(e Event) {
 		m.met(e.Peer)
 	case Stable:
 		m.conflict.stable = max(m.conflict.stable, e.Steps)
-	// Whether this launcher is the only one changes the rule for a quorum, not the report.
+	// Sole changes the rule for a quorum, but not the report of this member.
 	case Sole:
 		m.local.sole = e.On
 		m.quorum.invalidate()
@@ -160,7 +160,7 @@ func (m *Machine) learn(e Event) (changed bool) {
 }
 
 // Tick advances the time by one tick. The machine reads no clock: repetitions and time limits are
-// counted in ticks, so that a test decides when they happen.
+// counted in ticks, so that a test can control them.
 func (m *Machine) Tick() {
 	m.tick++
 	m.relay.answerUp()

@@ -6,7 +6,7 @@ import "slices"
 // clock and the output. The parts read it, and queue messages and notices in the output. Only the
 // Machine changes the view (Machine.enter, move, leave).
 //
-// It is not a Paxos role. The roles and their memory are acceptor and proposer.
+// membership is not a role of Paxos. The roles and their memory are acceptor and proposer.
 type membership struct {
 	cfg   Config
 	phase phase
@@ -32,7 +32,7 @@ func (m *membership) notice(n Notice) { m.out.Notices = append(m.out.Notices, n)
 // Then messages go along trees, and long proofs and whole views are sent on request only.
 func (m *membership) large() bool { return len(m.view.Members) > m.cfg.Direct }
 
-// members returns the members of the view in a set, in rank order.
+// members returns the IDs of a set that are members of the view, in rank order.
 func (m *membership) members(s idSet) []ID {
 	var ids []ID
 	for _, id := range s {

@@ -72,8 +72,8 @@ func (f facts) holdBack(keep []bool) {
 // other, and of several such sets the set with the lowest ranks. A member is absent if another
 // member reports it as unreachable and it has not answered in this ballot. All other members count
 // as present, even if their answers are late. Absent members stay if no kept member is cut off from
-// them. They are considered after the present members because they may outnumber these, and may all
-// be dead.
+// them. They are considered after the present members because they may outnumber the present
+// members, and may all be dead.
 func (f facts) kept(kicked []bool) []bool {
 	gone := slices.Clone(f.dead)
 	for i := range gone {

@@ -12,7 +12,7 @@ func flags(n, bits int) []bool {
 }
 
 // I10: any two sets of votes that decide without force share a voter, or the first set has counted
-// the proposer of the later one as dead. The proposer of a set is one of its voters.
+// the proposer of the later set as dead. The proposer of a set is one of its voters.
 func TestQuorumsMeet(t *testing.T) {
 	type quorum struct{ votes, dead int }
 	for n := 1; n <= 6; n++ {

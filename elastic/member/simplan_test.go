@@ -147,8 +147,8 @@ func (w *world) join() {
 	w.add(&node{id: c.Self.ID, m: member.NewJoiner(c), launcher: w.launcher(len(w.nodes))})
 }
 
-// crash ends a process. The detectors of all nodes notice it, and the launcher of n reports the
-// death to its own peers.
+// crash ends a process. The detectors of the other nodes notice the death later, and in some modes
+// the launcher reports it to its own peers.
 func (w *world) crash(n *node) {
 	w.say("%s crashes", n.id)
 	n.alive = false

@@ -78,7 +78,7 @@ func TestSpread(t *testing.T) {
 	if open := c.machines[0].dissemination.open; !slices.Equal(open, idSet{"new"}) {
 		t.Errorf("%d members have not acknowledged", len(open))
 	}
-	// Three rounds: four branches each, and an answer.
+	// A change takes three rounds. In each the member sends four Branch messages and an answer.
 	if most := slices.Max(c.sent); most > 3*(4+1)+2 {
 		t.Errorf("a member sends %d messages", most)
 	}

@@ -15,7 +15,8 @@ type lookup struct {
 	none  []bool // false for each member; shared, never changed
 }
 
-// newLookup returns the table of members, or nil for few. Of equal IDs the first counts.
+// newLookup returns the table of members, or nil for few. If an ID occurs twice the lower rank
+// counts.
 func newLookup(members []Member) *lookup {
 	if len(members) < lookedUp {
 		return nil

@@ -315,8 +315,8 @@ func (d *Donor) floorLocked() int64 {
 	return d.leases.floor(d.snapshots.begun)
 }
 
-// Kept returns copies of the updates of all steps after the given one, up to the committed step;
-// nil if one of them is not kept.
+// Kept returns copies of the updates of all steps after the given step, up to the committed step;
+// nil if one of these updates is not kept.
 func (d *Donor) Kept(after int64) [][]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -102,7 +102,7 @@ func (c *copying) run(ctx context.Context) error {
 	}
 }
 
-// hire starts workers for donors without one, and reports whether there were any.
+// hire starts workers for donors that have no worker, and reports whether there were such donors.
 func (c *copying) hire(ctx context.Context, donors []string) bool {
 	var fresh []string
 	c.mu.Lock()

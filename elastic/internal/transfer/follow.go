@@ -83,7 +83,8 @@ type follower struct {
 	level   bool  // the last argument of a call of Level
 	gauge   gauge
 
-	// The present batch of updates. at is the donor's committed step in the header of the batch.
+	// The fields below describe the present batch of updates. The donor's committed step in the
+	// header of the batch is at.
 	at int64
 	// behind is the number of steps that the newcomer lacked when it received the header.
 	behind int64
@@ -137,7 +138,7 @@ func (f *follower) judge() {
 type gauge struct {
 	window time.Duration
 
-	// Set at the beginning of the window, or counted since then.
+	// The following fields are set at the beginning of the window, or counted since then.
 	begun       time.Time
 	at, applied int64 // committed step of the donor, and step of the newcomer, at the beginning
 	updates     int64 // number of updates applied
