@@ -37,7 +37,8 @@
 // # Guarantees
 //
 // Each chunk is reduced along one path and then copied, so all ranks end with the same bits. The
-// order of the reduction depends on the chunk: in chunk c the elements of rank c come first.
+// order of the reduction depends on the chunk: the elements of rank c come first in chunk c of an
+// AllReduce, and last in chunk c of a ReduceScatter.
 //
 // After an error the contents of dst are undefined. The link may still hold messages, so it cannot
 // be used for another call.

@@ -198,8 +198,8 @@ func TestOrderCases(t *testing.T) {
 	}
 }
 
-// For any number of ranks the result is a permutation that begins with 0 and keeps hosts together.
-// Its slowest link costs no less than Bound. A second call returns the same permutation.
+// For 9 to 30 ranks the result is a permutation that begins with 0 and keeps hosts and sites
+// together. Its slowest link costs no less than Bound. A second call returns the same permutation.
 func TestOrderProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(9, 30).Draw(t, "n")

@@ -175,8 +175,8 @@ func (c *benchPeerCommand) awaitSession(ctx context.Context, g *elastic.Group) (
 
 // measure measures all sizes. Rank 0 prints a result for each.
 func (c *benchPeerCommand) measure(ctx context.Context, t *terminal, s *elastic.Session, cfg bench.Config) error {
-	// All ranks measure the links, because this takes collective calls. Only rank 0 gets the
-	// result.
+	// All ranks measure the links, because the measurement needs collective calls. Only at rank 0
+	// is the result not 0.
 	link, err := c.slowest(ctx, t, s)
 	if err != nil {
 		return err

@@ -94,9 +94,9 @@ func (p *proposer) refresh() {
 	}
 }
 
-// begin opens a ballot if a change is due and it is this member's turn. The first reachable member
-// of the electorate proposes at once. Each further member waits Patience ticks longer than the
-// member before, so that usually only one member proposes.
+// begin opens a ballot if a change is due and this member's turn to propose has come. The first
+// reachable member of the electorate proposes at once. Each further member waits Patience ticks
+// longer than the member before, so that usually only one member proposes.
 func (p *proposer) begin() {
 	if p.stage != idle || p.quorum.lost {
 		return
@@ -250,8 +250,8 @@ func (p *proposer) carryOn() {
 
 // readyToChoose reports whether to choose the change now, given enough promises: at once if a
 // change must be taken over; otherwise when all members that are to stay have sent promises, and
-// with them reports, or after Config.Grace. It waits up to Config.Patience while accuserMissing:
-// the accuser may be cut off, and the others will report that soon.
+// with them reports, or after Config.Grace. It waits up to Config.Patience while accuserMissing
+// returns true: the accuser may be cut off, and the others will report that soon.
 func (p *proposer) readyToChoose() bool {
 	if !p.enough {
 		p.enough, p.full = true, p.tick

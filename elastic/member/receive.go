@@ -71,8 +71,9 @@ func (m *Machine) takeReport(rank int, r *Report) {
 	m.proposer.reconsider()
 }
 
-// receiveGather handles the answers to a spread. Answers to a spread of this member are messages to
-// it; answers to a spread of another member go to the relay.
+// receiveGather handles the answers to a spread. If this member is the author of the spread, each
+// answer is handled as a message of its sender. Answers to a spread of another member go to the
+// relay.
 func (m *Machine) receiveGather(msg Message) {
 	s := msg.Spread
 	if s.Author != m.cfg.Self.ID {
@@ -168,8 +169,9 @@ func (m *Machine) meet(msg Message, b branch, t treatment) {
 		return
 	}
 	if t == believed && msg.Key.Founder == "" && m.view.Founder == "" {
-		// There is one history, and this member lags behind by more views than any log holds. An
-		// outsider's Key does not show this, as it may be of a view before the forced view.
+		// Without a founder in both Keys there is one history, and this member lags behind by more
+		// views than any log holds. The Key of an outsider does not prove this: it may be of a view
+		// before a forced view.
 		m.adopt(msg)
 		if m.view.hash == msg.View {
 			return

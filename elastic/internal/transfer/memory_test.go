@@ -10,7 +10,8 @@ import (
 )
 
 // A donor's memory for newcomers grows neither with the number of newcomers nor with the number of
-// steps. The newcomers of the test die when they have the manifest, and their leases remain.
+// steps. The newcomers of the test send no more requests after they have released the snapshot, and
+// their leases remain.
 func TestMemoryOfManyJoins(t *testing.T) {
 	for state, updates := range map[int]int{31 << 10: 16 << 20, 2 << 20: 64 << 20} {
 		synctest.Test(t, func(t *testing.T) {
