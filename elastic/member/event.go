@@ -9,8 +9,8 @@ type (
 	Received struct{ Message Message }
 	// Suspect means that this member cannot reach Peer: the connection was refused or reset, or
 	// Peer is silent for too long. A wrong suspicion can delay the group or put out a live member,
-	// but never makes two views of one epoch. Gone means that no process listens at Peer's
-	// addresses any longer, so that no answer is expected.
+	// but cannot split the group, except with --quorum any. Gone means that no process listens at
+	// Peer's addresses any longer, so that no answer is expected.
 	Suspect struct {
 		Peer ID
 		Gone bool

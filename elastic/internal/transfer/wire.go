@@ -42,9 +42,10 @@ const (
 	opEnd      op = "end"      // the newcomer needs no more data
 )
 
-// request is a request, encoded as one line. Step is the number of a committed step. First and
-// Count are a range of chunks of the snapshot, for opChunks. Requests come from newcomers that may
-// be faulty, so decodeRequest checks all numbers against the limits above.
+// request is a request, encoded as one line. Step is the number of a step, which may be a future
+// step for opTake and opManifest. First and Count are a range of chunks of the snapshot, for
+// opChunks. Requests come from newcomers that may be faulty, so decodeRequest checks all numbers
+// against the limits above.
 type request struct {
 	Do     op     `json:"do"`
 	Who    string `json:"who"` // name of the newcomer, whose lease is renewed
