@@ -13,7 +13,7 @@ type forecaster interface {
 	// noise returns the mean relative error of the forecast for a typical rank, times unit.
 	noise() int64
 	// rescale multiplies the remembered paces of a rank by num/den. It is called after the estimate
-	// of the fixed part has changed: then the same times mean other paces.
+	// of the fixed part has changed: then the same compute times correspond to other paces.
 	rescale(rank int, num, den int64)
 }
 

@@ -22,8 +22,8 @@ const (
 	meanSteps      = 64
 	advantageSteps = 16
 	minAdvantage   = -unit / 32
-	// advantageFloor is the lower bound of the advantage. So the forecast can win again after a few
-	// good steps, however long it was worse before.
+	// advantageFloor is the lower bound of the advantage. So the forecast is used again after a few
+	// good steps, however long it was worse than the means before.
 	advantageFloor = -unit / 8
 )
 
@@ -100,7 +100,7 @@ func (t *forecastScore) rescale(rank int, num, den int64) {
 }
 
 // shrinkToward moves a pace towards the value middle, but not beyond it. The argument by is the
-// largest change, relative to the smaller of the two and times unit.
+// largest change, relative to the smaller of pace and middle, times unit.
 func shrinkToward(pace, middle, by int64) int64 {
 	off := quotient(pace-middle, min(pace, middle))
 	switch {

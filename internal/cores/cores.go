@@ -1,7 +1,7 @@
 // Package cores returns how many processors a program may use. runtime.NumCPU counts the processors
-// that the process may run on (its affinity mask). In a container a CPU quota often leaves less,
-// for example the time of 4 processors on a machine with 64. A program that divides processors
-// among processes, or decides whether processes share them, needs the lower number.
+// that the process may run on (its affinity mask). In a container a CPU quota often allows less,
+// for example the time of 4 processors on a machine with 64 processors. A program that divides
+// processors among processes, or decides whether processes share them, needs the lower number.
 //
 //	n := cores.Count()
 package cores

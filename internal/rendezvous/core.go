@@ -26,9 +26,9 @@ func (c candidate) compare(d candidate) int {
 type stage string
 
 const (
-	seeking  stage = "seeking"  // it looks for the job
-	running  stage = "running"  // it has the job, or is about to get it
-	finished stage = "finished" // it knows that the job has finished
+	seeking  stage = "seeking"  // the launcher looks for the job
+	running  stage = "running"  // the launcher has the job, or is about to get it
+	finished stage = "finished" // the launcher knows that the job has finished
 )
 
 // lease is the least time for which a grant is valid. A claim takes at most half of this time, so

@@ -16,7 +16,7 @@
 //
 // # Never two jobs
 //
-// The DNS may omit addresses, or return addresses of launchers that have gone. So a launcher
+// The DNS may omit addresses, or return addresses of launchers that have ended. So a launcher
 // starts the job only if
 //
 //   - each address of the name answers or refuses the connection. A launcher that has the job

@@ -22,8 +22,8 @@ const minKey = 32
 // job.
 var errForeign = errors.New("it has another key, or is not elrun")
 
-// newTLS returns the TLS configuration of both sides for holders of a key. A key that is too short
-// is an error.
+// newTLS returns the TLS configuration for both sides of a connection between holders of a key. A
+// key that is too short is an error.
 func newTLS(key string) (*tls.Config, error) {
 	key = strings.TrimSpace(key)
 	if len(key) < minKey {

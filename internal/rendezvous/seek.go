@@ -83,7 +83,7 @@ func (p *Point) join(ctx context.Context, having []addressedAnswer) (f Found, ok
 	return Found{}, false, why
 }
 
-// claim asks this launcher and all others to grant that this launcher starts the job. A launcher
+// claim asks this launcher and all other launchers for the grant to start the job. A launcher
 // grants only one claim at a time, its own included. So if two launchers claim at the same time,
 // and at least one launcher is asked by both, at most one of the two gets all grants.
 func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, why string) {
