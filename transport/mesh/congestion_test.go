@@ -7,9 +7,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// runLink simulates a link: pieces pass one after the other at the rate in bytes per second, and then take
-// the time delay there and back. For the time span it sends as much as the window allows. It returns the bytes
-// that got through, and the longest queueing time in the second half of the span.
+// runLink simulates a link, which passes pieces one after the other at a rate in bytes per second.
+// The acknowledgement of a piece comes after the round-trip time delay. For the time span runLink
+// sends as much as the window allows. It returns the bytes that got through, and the longest
+// queueing time in the second half of the span.
 func runLink(rate float64, delay, span time.Duration) (through int, longest time.Duration) {
 	p := newCongestionWindow()
 	start := time.Unix(0, 0)
@@ -55,8 +56,9 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// Whenever acknowledgements come, the bytes under way stay within the window, and one piece can
-// always be sent when none is under way.
+// In whatever order sends and acknowledgements come, the window counts the bytes in flight
+// correctly, and its size stays within its limits. If nothing is in flight there is room for one
+// piece.
 func TestPacerBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, now := newCongestionWindow(), time.Unix(0, 0)

@@ -25,7 +25,7 @@ func entering(t *testing.T) (a *attempt, far [3]net.Conn) {
 	return a, far
 }
 
-// revoke writes on an urgent stream that rank 1 has revoked the view.
+// revoke writes a Revoke frame, with rank 1 as the rank that revoked the view.
 func revoke(t *testing.T, c net.Conn) {
 	t.Helper()
 	cause := transport.EncodeCause(1, errors.New("enough"))
@@ -49,7 +49,7 @@ func TestRevokedWhileEntering(t *testing.T) {
 			told <- cause
 		}()
 		revoke(t, far[1])
-		go func() { // rank 1 is told, too
+		go func() { // rank 1 gets a revocation, too
 			_, _, _ = wire.ReadFrame(far[1], wire.Revoke)
 		}()
 		cause := transport.DecodeCause(2, <-told)
@@ -66,8 +66,8 @@ func TestRevokedWhileEntering(t *testing.T) {
 	})
 }
 
-// Streams that come soon after a revocation still complete the attempt, and the view is revoked after
-// that: nobody is blamed for the end of a stream.
+// Streams that come soon after a revocation still complete the attempt, and the view is revoked
+// after that: no rank is blamed for the end of a stream.
 func TestRevokedAndComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, far := entering(t)
@@ -96,7 +96,7 @@ func TestRevokedAndComplete(t *testing.T) {
 	})
 }
 
-// The streams of a peer for two views may wait; one more stream takes the place of the oldest.
+// The streams of a peer for two views may wait; a further stream replaces the oldest of the peer.
 func TestParked(t *testing.T) {
 	v := newViewTable("", newLifetime())
 	var all []*parkedStream

@@ -1,7 +1,7 @@
-// Package mesh has the session protocol between the members of a group, once for all networks: it
-// lets members enter a view together, carries their messages and signals, revokes and closes views,
-// and carries control messages and requests with long answers. It runs over a Carrier, which only
-// makes streams between two identities.
+// Package mesh has the session protocol between the members of a group, for all networks. It lets
+// members enter a view together, carries their messages and signals, and revokes and closes views.
+// It also carries control messages, and requests with long answers. It runs over a Carrier, which
+// only makes streams between two identities.
 //
 //	m := mesh.New(carrier, mesh.Config{Job: "mnist"})
 //	g, err := elastic.Join(ctx, elastic.Config{Endpoint: elastic.Endpoint{Self: self, Network: m, Close: m.Close}, ...})
@@ -10,14 +10,14 @@
 //
 // Send and Connect fail at once if the peer is certainly gone (elastic.ErrGone). In all other cases
 // they try again until their ctx ends: peers that start at the same time may not listen yet, or may
-// not know each other. Control messages are acknowledged, so that a connection on which nothing
-// comes back is given up.
+// not know each other. Control messages are acknowledged, so that the mesh can give up a connection
+// that delivers nothing.
 //
 // # Streams of a pair
 //
 // Each pair of ranks has two streams. If the pair has no streams yet, the higher rank opens them.
-// It then binds them to the view by a hello, which the lower rank answers. Both must agree on job,
-// epoch, lineage and rank.
+// The higher rank then binds the streams to the view by a hello, which the lower rank answers. Both
+// must agree on job, epoch, lineage and rank.
 //
 //   - The data stream carries messages, signals, probes and bye. A signal must not overtake
 //     an earlier message, and bye says that all messages came before it: so they share
@@ -27,18 +27,18 @@
 //     data stream, nor behind a Send that is blocked halfway through a frame.
 //
 // In a view of up to 16 members all pairs have their streams before Connect returns. In a larger
-// view this holds only for ranks that are a power of two apart in the ring of ranks, and for each
-// rank and the lowest rank of its host (plan.go). So a member has streams with about 2 log n
-// others, and a revocation, which every rank passes on, reaches all in log n hops. Any other pair
-// gets its streams when one of its ranks first sends to the other, or waits for a message from it
-// (lazypairs.go). If a pair cannot be made the peer counts as lost, as if its streams had broken.
-// If a member dies with which nobody has a stream, the members that watch each other notice it
-// (package elastic).
+// view only two kinds of pairs have them: ranks whose distance in the ring of ranks is a power of
+// two, and each rank with the lowest rank of its host (plan.go). So a member has streams with about
+// 2 log n others, and a revocation, which every rank passes on, reaches all in log n hops. Any
+// other pair gets its streams when one of its ranks first sends to the other, or waits for a
+// message from the other (lazypairs.go). If a pair cannot be made, the peer counts as lost, as if
+// its streams had broken. A member may die while no other member has a stream with it. The members
+// that watch each other notice that death (package elastic).
 //
 // When all planned streams of a view are there, the ranks of one host may agree to share memory.
-// They pass its files over their Unix sockets (share.go), which carry messages as before. When a
-// process of the host dies, shm.DeathWatch reports it through that memory some milliseconds before
-// its streams end.
+// They pass the files of the memory over their Unix sockets (share.go), which also carry messages.
+// When a process of the host dies, shm.DeathWatch reports the death through that memory, some
+// milliseconds before the streams of the process end.
 //
 // # The life of a stream
 //
@@ -49,16 +49,16 @@
 //	bound  --an error, or the view ends in the middle of a frame--> reset
 //	idle   --the peer is no member of the next view, or Close--> closed
 //
-// One goroutine reads a lane from its beginning to its end. While the lane is bound it fills the
-// mailbox of that view; while it is idle it waits for a hello. So a frame can only reach the view
-// whose hello came before it, and frames need no epoch.
+// One goroutine reads a lane from its beginning to its end. While the lane is bound, the goroutine
+// fills the mailbox of that view. While the lane is idle, the goroutine waits for a hello. So a
+// frame can only reach the view whose hello came before the frame, and frames need no epoch.
 //
 // # Parts
 //
 // Mesh connects parts, each with its own lock:
 //
 //   - lifetime counts the goroutines and ends them;
-//   - controlPlane has the control streams, and eventQueue what came over them;
+//   - controlPlane has the control streams, and eventQueue has the messages that came over them;
 //   - requests has the requests with long answers; congestionWindow bounds their bytes in flight;
 //   - viewTable has the views by hash, also those that are over;
 //   - binder and lanes make, bind and keep the streams of views;
@@ -70,12 +70,13 @@
 //
 // # Goroutines
 //
-//   - One for each lane reads the stream, over all views (binder.serve).
+//   - One goroutine for each lane reads the stream, over all views (binder.serve).
 //   - For each pair of a view one goroutine writes signals and probes, and one ends the pair
 //     (pair.finish); both end with the view.
-//   - While a view is entered there is one for each stream that is dialled, and later one for each pair
-//     that is made on demand (lazyPairs.make).
-//   - One for each control stream reads it, and one delivers all events in one order (eventQueue).
+//   - While Connect enters a view, one goroutine for each stream that it dials; later one for each
+//     pair that is made on demand (lazyPairs.make).
+//   - One goroutine for each control stream reads it, and one delivers all events in one order
+//     (eventQueue).
 //   - The carrier calls take in a goroutine for each stream that a peer opens.
 //
 // A call of Send writes in the goroutine of its caller, when the writerQueue of the stream gives it
@@ -83,20 +84,20 @@
 //
 // # The end of a view
 //
-// Each side ends a view on each stream by a last frame, Bye or End. When both sides have sent
-// theirs, the stream is idle, and the next frame on it is the hello of a later view (lane.go).
+// Each side ends a view on each stream by a last frame, Bye or End. When both sides have sent their
+// last frame, the stream is idle, and the next frame on it is the hello of a later view (lane.go).
 //
 // A rank that is revoked writes the cause on every urgent stream. Then it ends its data streams: by
-// End, or by a reset where it is in the middle of a message, so that buffers are free at once. A
-// rank that sees a data stream end without a bye therefore waits a moment for the cause on the
-// urgent stream. It blames the peer itself only if the urgent stream stays silent or ends, too, as
-// it does when the peer's process dies. Where memory is shared, a rank that is revoked ends its
-// death watch before anything else. So no revocation precedes a reported death, and the rank that
-// gets the report need not wait for one.
+// End, or by a reset where it is in the middle of a message, so that buffers are free at once. So a
+// rank that sees a data stream end without a bye waits a moment for the cause on the urgent stream.
+// It blames the peer itself only if the urgent stream stays silent or ends, too, as it does when
+// the peer's process dies. Where memory is shared, a rank that is revoked ends its death watch
+// before anything else. So no revocation precedes a reported death, and a rank that gets such a
+// report need not wait for a revocation.
 //
 // A rank that closes writes a bye behind its messages and waits for the answer, which says that the
-// peer has received them. A connection that is closed with bytes under way may lose them: libp2p
-// closes TCP with a reset. For the same reason a rank that was revoked waits, before it closes,
-// until each peer has answered the revocation or sent its own: a peer that saw only the end of the
-// streams would blame this rank.
+// peer has received the messages. Without the wait, messages in flight could be lost, because
+// libp2p closes TCP with a reset. For the same reason a rank that was revoked waits, before it
+// closes, until each peer has answered the revocation or sent its own: a peer that saw only the end
+// of the streams would blame this rank.
 package mesh

@@ -7,8 +7,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// The messages of a peer that sends faster than they are read take a bounded part of the memory, and leave
-// room in the queue for other peers.
+// If a peer sends messages faster than they are read, the messages take a bounded part of the
+// memory, and the queue has room for other peers.
 func TestOnePeerFloods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newEventQueue(func(elastic.ID) {})

@@ -155,7 +155,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// This package relies on these sizes.
+// The limits of packages wire and direct fit the limits of the packages that use them.
 func TestWireFits(t *testing.T) {
 	if got := wire.MaxPayload(wire.Signal); got != transport.MaxSignal {
 		t.Errorf("signals of %d bytes, the transport allows %d", got, transport.MaxSignal)

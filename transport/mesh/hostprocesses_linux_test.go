@@ -177,9 +177,9 @@ func closeComms(t testing.TB, cs []*collective.Comm) {
 	}
 }
 
-// Arenas are mapped once for all sessions, so vectors keep their addresses. The memory of a session is
-// unmapped with the session, and the arena of a peer that has left with the last session in which the
-// peer was.
+// Arenas are mapped once for all sessions, so vectors keep their addresses. The memory of a session
+// is unmapped at the end of the session. The arena of a peer that has left is unmapped at the end
+// of the last session that had the peer.
 func TestArenasOverSessions(t *testing.T) {
 	keepsFiles(t)
 	hs, v := party(t, "auto", "auto", "auto")
@@ -197,7 +197,7 @@ func TestArenasOverSessions(t *testing.T) {
 	arena := hs[2].memory.processes.byID[gone].arena
 	was := hs[0].memory.processes.byID[hs[1].ID()]
 	next := following(v, 0, 1, 2)
-	ts = mustMeet(t, hs, next) // before the others end
+	ts = mustMeet(t, hs, next) // before the transports of the view before end
 	closeComms(t, cs)
 	cs = comms(t, ts)
 	sumAll(t, cs, vectors)
@@ -283,8 +283,8 @@ func sumAll(t *testing.T, cs []*collective.Comm, vectors [][]int64) {
 	}
 }
 
-// The death of a peer ends the calls of the others in shared memory, however far these calls have come, and
-// the error names the peer. The others go on without it.
+// The death of a peer ends the calls of the others in shared memory, however far these calls have
+// come, and the error names the peer. The others enter a view without the peer.
 func TestDeathInMemory(t *testing.T) {
 	keepsFiles(t)
 	for dead := range 3 {
@@ -366,8 +366,8 @@ func TestSharedIsGivenBack(t *testing.T) {
 	closeAll(t, hs)
 }
 
-// If one rank of a host cannot set up the memory, no rank of the host shares memory. The ranks use their Unix
-// sockets, and the path of each says why. In the next view they share memory again.
+// If one rank of a host cannot set up the memory, no rank of the host shares memory. The ranks use
+// their Unix sockets, and the paths say why. In the next view the ranks share memory again.
 func TestShareFails(t *testing.T) {
 	for broken := range 3 {
 		t.Run(fmt.Sprint(broken), func(t *testing.T) {

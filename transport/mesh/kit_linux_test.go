@@ -117,7 +117,7 @@ func (l *lodger) Close() error {
 	return nil
 }
 
-// party starts processes of one host, one for each of ways, which are names of Paths.
+// party starts processes of one host, one for each element of ways, which are names of Paths.
 func party(t testing.TB, ways ...string) ([]*Mesh, elastic.View) {
 	t.Helper()
 	h := &house{plug: newPlug(t), ends: make(map[elastic.ID]*lodger)}
@@ -180,7 +180,7 @@ func endAll(t testing.TB, ts []*Transport) {
 	}
 }
 
-// talk sends a message from each rank to each other rank.
+// talk sends a message from each rank to each other rank, and receives all messages.
 func talk(t testing.TB, ts []*Transport) {
 	t.Helper()
 	for a, from := range ts {

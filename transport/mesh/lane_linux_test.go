@@ -173,7 +173,7 @@ func TestLanesStay(t *testing.T) {
 	})
 }
 
-// pause holds up the bytes of one kind of streams until resume.
+// pause makes reads from streams of kind k wait until resume.
 func (n *tubes) pause(k Kind) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -225,7 +225,7 @@ func TestLaneBreaksOffAtReader(t *testing.T) {
 		synctest.Wait()
 		p := ts[0].pairs[1].Load()
 		p.data.writers.busy = true
-		p.writing.Store(true) // as if only a part of its message had come
+		p.writing.Store(true) // as if a Send had written only a part of its message
 		if _, err := p.data.raw.Write(frame(dataHeader(2), "x")); err != nil {
 			t.Fatal(err)
 		}
@@ -374,8 +374,8 @@ func TestHellosCross(t *testing.T) {
 	})
 }
 
-// Ranks agree to share memory over streams of the view before as they do over new ones, although the files of
-// the memory come along with certain bytes of the stream.
+// Ranks can agree to share memory over streams that the view before has used, although the files of
+// the memory come along with certain bytes of a stream.
 func TestLanesStayWithFiles(t *testing.T) {
 	ms, v := party(t, "auto", "auto", "auto")
 	for range 30 {

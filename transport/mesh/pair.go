@@ -316,7 +316,8 @@ func (p *pair) readFrames() (wire.Kind, error) {
 		case wire.Probe:
 			err = p.gauge.Skip(p.data.in, int(h.Length))
 		case wire.Share:
-			// This frame came after the first rank of the host had given its result: discard it.
+			// A message about shared memory that the first rank of the host did not wait for:
+			// discard it.
 			_, err = io.CopyN(io.Discard, p.data.in, int64(h.Length))
 		case wire.Bye, wire.End:
 			return h.Kind, nil

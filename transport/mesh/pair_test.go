@@ -56,8 +56,8 @@ func put(a *attempt, rank, number int, s Stream) {
 	go l.readView(a)
 }
 
-// lateWord is an action of the other side on its urgent stream some time after the data stream
-// broke, and the error that this side must report then or later.
+// lateWord is an action of the other side on its urgent stream after the data stream broke, with
+// the times of the action and of the error that this side reports.
 type lateWord struct {
 	act        func(urgent net.Conn) error
 	acts, told time.Duration
@@ -65,8 +65,8 @@ type lateWord struct {
 	blames     bool // the error names the other rank
 }
 
-// After the data stream broke, the urgent stream may bring the cause within causeTime. If it stays open and
-// silent, as of a peer that is stopped or cut off, the peer is lost after that time.
+// After the data stream broke, the urgent stream may bring the cause within causeTime. A peer that
+// is stopped or cut off keeps the urgent stream open and sends nothing. It is lost after causeTime.
 func TestLossCause(t *testing.T) {
 	cause := transport.EncodeCause(1, errors.New("it was the third"))
 	revoke := func(c net.Conn) error {
@@ -168,7 +168,7 @@ func nextFrame(t *testing.T, c net.Conn) string {
 	return string(payload)
 }
 
-// A Send that gives up, while it waits or when its turn has just come, holds up no other Send.
+// A Send that is cancelled, while it waits or when its turn has just come, blocks no other Send.
 func TestSendGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, far := pipedPair()

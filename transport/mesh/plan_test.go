@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// spread returns a view of n members, of which each host has as many as the parameter each says.
+// spread returns a view of n members. The parameter each is the number of members of one host.
 func spread(n, each int) (v elastic.View) {
 	for i := range n {
 		v.Members = append(v.Members, elastic.Member{ID: elastic.ID(fmt.Sprint("peer ", i)), Host: fmt.Sprint("host ", i/each)})
@@ -57,8 +57,8 @@ func checkSparse(t *testing.T, n, each int) {
 	}
 }
 
-// The ranks of a host are divided into as few memory groups as are needed, of equal size but for one rank. All
-// ranks of a group have the same idea of it.
+// The ranks of a host are divided into as few memory groups as possible. The sizes of the groups
+// differ by one rank at most. All ranks of a group find the same group.
 func TestMemoryGroup(t *testing.T) {
 	for _, each := range []int{1, 2, shm.MaxRanks, shm.MaxRanks + 1, 2 * shm.MaxRanks, 2*shm.MaxRanks + 1} {
 		n := 2 * each

@@ -23,7 +23,7 @@ type slowQueue struct {
 	here  []visitor // in the order in which they came
 	owner *ticket   // the ticket whose turn it is, or nil
 	open  bool      // the turn is kept for a writer of a higher priority than all waiting writers
-	later []func()  // the functions that the queue has passed to its later
+	later []func()  // the functions that the queue has passed to afterYield
 }
 
 func newSlowQueue() *slowQueue {
@@ -64,7 +64,7 @@ func (s *slowQueue) leave() {
 	}
 }
 
-// wait calls the functions that the queue has put off.
+// wait calls the functions that the queue has passed to afterYield.
 func (s *slowQueue) wait() {
 	for _, f := range s.later {
 		f()
@@ -96,7 +96,8 @@ func (s *slowQueue) remove(p *ticket) {
 	s.here = slices.DeleteFunc(s.here, func(v visitor) bool { return v.place == p })
 }
 
-// next gives the turn to the writer of the highest priority, and among equal ones to the first that came.
+// next gives the turn to the writer of the highest priority, and among equal priorities to the
+// first that came.
 func (s *slowQueue) next() {
 	s.owner = nil
 	if len(s.here) > 0 {
@@ -113,9 +114,9 @@ func (s *slowQueue) check(t *rapid.T) {
 	}
 }
 
-// In whatever order writers come and go, one may write at a time. The next one is the first of the highest
-// priority. A writer that comes back in time precedes waiting ones of lower priority. The synctest bubble
-// would find a call that blocks.
+// In whatever order writers come and go, one writer at a time may write. The next writer is the
+// first that came among those of the highest priority. A writer that comes back in time precedes
+// waiting writers of lower priority. The synctest bubble would find a call that blocks.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// rapid would ask a *testing.T for its deadline, which bubbles forbid.
@@ -139,8 +140,8 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// Of writers that come and go at the same time one writes at a time, and none waits for ever. Some look whether
-// it is their turn, and quit while it may be coming.
+// Of writers that come and go at the same time one writes at a time, and none waits for ever. Some
+// writers check whether they have the turn, and cancel while the turn may be coming.
 func TestQueueOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const writers, rounds = 16, 300

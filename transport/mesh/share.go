@@ -18,27 +18,27 @@ import (
 //
 //  1. Each rank finds in the hellos which ranks are on its host: the group, in the order of ranks.
 //     All find the same group. A rank has no hello from ranks with which it has no lanes; for these
-//     it relies on the view. The first rank of the group has lanes with all others, and finds out
+//     it relies on the view. The first rank of the group has lanes with all others, so it notices
 //     if the view is wrong.
-//  2. The first rank makes the memory. Each other rank is connected with it by a Unix socket,
-//     which proves that all are on one host. Each other rank sends the first rank the files of its
-//     event (eventfd) and its arena, and tells which ranks' files it has from earlier views.
-//  3. The first rank sends each other rank the memory, and the files that the other lacks. The other
-//     maps them and answers whether it could.
+//  2. The first rank makes the memory. Each other rank is connected with the first rank by a Unix
+//     socket, which proves that both are on one host. It sends the first rank the files of its
+//     event (eventfd) and its arena, and a list of the ranks whose files it has from earlier views.
+//  3. The first rank sends each other rank the memory, and the files that the other rank lacks. The
+//     other rank maps them, and answers whether that has succeeded.
 //  4. The first rank sends the result. If anything failed, or took longer than shareTime, the result
 //     is the reason, and no rank of the group shares memory.
 //
-// Only the first rank has a time limit: if others had one, too, some could share and some not. A
-// rank that does not get the result resets its socket to the first rank, unless that is broken
-// already. A broken socket revokes the session as soon as the session has begun.
+// Only the first rank has a time limit. If others had a time limit, too, some ranks could share
+// memory and others not. A rank that does not receive the result resets its socket to the first
+// rank, unless that socket is broken already. A broken socket revokes the session as soon as the
+// session has begun.
 //
 // The memory is new in each view (spare.go); a process sends its files once (hostprocesses.go).
 
-// All ranks of the group must come to the same result: if one of them reduced through memory and
-// another one by messages, both would wait for ever. So the first rank decides for all, and a rank
-// that does not hear its decision makes sure, by the reset of its socket, that no rank can use the
-// view (as in a two-phase commit whose coordinator is lost, but the view is given up in place of
-// being blocked).
+// All ranks of the group must come to the same result: if one rank reduced through memory and
+// another rank by messages, both would wait for ever. So the first rank decides for all. A rank
+// that does not receive the result resets its socket, so that no rank can use the view. This is a
+// two-phase commit, but where the coordinator is lost the ranks give up the view and do not block.
 
 // shareTime is how long the first rank waits for the others, which may still be connecting to
 // ranks of other hosts. If a peer dies its socket breaks at once, which ends the wait.
@@ -46,13 +46,13 @@ const shareTime = time.Minute
 
 // shmGroup is the group of a host as one of its ranks sees it, for one view. Until negotiate has
 // returned, its goroutine owns all fields, except for aborted, which mu guards. After that the
-// segment belongs to the transport, and release is called when the transport and its user need it
-// no more.
+// transport owns the segment. release is called when neither the transport nor its user needs the
+// segment.
 type shmGroup struct {
 	// host is the part of this process that all its groups share.
 	host *hostMemory
 	view elastic.View
-	// ranks are the ranks of the group. A local rank is an index of ranks.
+	// ranks are the ranks of the group. A local rank is an index into ranks.
 	ranks []int
 	// localRank is the local rank of this process.
 	localRank int
@@ -61,12 +61,12 @@ type shmGroup struct {
 
 	sparse bool // not all ranks of the group have lanes with each other
 	// disabled is set if a rank does not want to share memory. Only ranks that have lanes with that
-	// rank know of its refusal.
+	// rank know this, from its hello.
 	disabled error
 
 	processes []*hostProcess // by local rank; nil until hostProcesses.acquire or add has returned it
-	// knownFiles is used at the first rank. By local rank it has a bit for each local rank whose
-	// files that rank has.
+	// knownFiles is used at the first rank. For each local rank it has a mask of the local ranks
+	// whose files that rank has already.
 	knownFiles []uint64
 	memory     *shm.Memory
 	segment    *shm.Segment
@@ -83,8 +83,8 @@ type unixStream interface {
 	FilePasser
 }
 
-// transientError marks a transient error: memory is not shared in this view, but may be in the next
-// one. A socket broke, or nothing came in time.
+// transientError marks an error that does not exclude shared memory in the next view: a socket
+// broke, or no message came in time.
 type transientError struct{ error }
 
 // Unwrap returns the error itself.
@@ -109,7 +109,7 @@ func (h *hostMemory) share(ctx context.Context, a *attempt) (*shmGroup, error) {
 	return s, nil
 }
 
-// negotiate makes the agreement with the others. It fails when ctx ends or the mesh closes.
+// negotiate agrees with the other ranks by exchange. It fails when ctx ends or the mesh closes.
 func (s *shmGroup) negotiate(ctx context.Context) error {
 	// The exchange blocks in sockets without a context: abort makes these calls fail.
 	stops := []func() bool{context.AfterFunc(ctx, s.abort), context.AfterFunc(s.host.life.ctx, s.abort)}
@@ -156,8 +156,8 @@ func (s *shmGroup) exchange() error {
 	if err == nil {
 		s.processes[s.localRank] = own
 	} else {
-		// The rank takes part in the exchange also with an error, so that the others learn it and
-		// do not wait.
+		// A rank with an error still sends messages: otherwise the other ranks would wait for it,
+		// and would not get the error.
 		err = fmt.Errorf("rank %d: %w", s.ranks[s.localRank], err)
 	}
 	if s.localRank > 0 {
@@ -171,8 +171,9 @@ func (s *shmGroup) exchange() error {
 	return err
 }
 
-// sendResult sends the others the result. It fits into the buffers of the sockets, so the writes do
-// not wait for the others. A rank to which it cannot be sent has lost its socket to this rank.
+// sendResult sends the result to the other ranks. The result fits into the buffers of the sockets,
+// so the writes do not block. A rank that the result does not reach has lost its socket to this
+// rank.
 func (s *shmGroup) sendResult(err error) {
 	m := shareMessage{kind: kindResult}
 	if err != nil {
@@ -183,7 +184,7 @@ func (s *shmGroup) sendResult(err error) {
 	}
 	for _, c := range s.conns {
 		if c != nil {
-			_ = c.SetWriteDeadline(time.Now().Add(s.timeout)) // the earlier deadline may be over
+			_ = c.SetWriteDeadline(time.Now().Add(s.timeout)) // the earlier deadline may have passed
 			_ = sendShare(c, m)
 		}
 	}
@@ -200,7 +201,7 @@ func resultError(m shareMessage) error {
 	return errors.New(m.why)
 }
 
-// lead is the part of the first rank, before the result.
+// lead does the part of the first rank, up to the result.
 func (s *shmGroup) lead() error {
 	if s.disabled != nil {
 		return s.disabled
@@ -237,7 +238,7 @@ func (s *shmGroup) checkReached() error {
 	return nil
 }
 
-// collect receives one message of the given kind from each of the others, and calls take with the
+// collect receives one message of the given kind from each other rank, and calls take with the
 // message and its files.
 func (s *shmGroup) collect(kind byte, take func(place int, m shareMessage, files []*os.File) error) error {
 	for place, c := range s.conns[1:] {
@@ -281,8 +282,8 @@ func (s *shmGroup) onReady(place int, m shareMessage, files []*os.File) error {
 	return s.addFiles(place, files[0], arena)
 }
 
-// follow is the part of all ranks except the first. failed is why this rank cannot take part, or
-// nil.
+// follow does the part of a rank that is not the first. failed is why this rank cannot share
+// memory, or nil.
 func (s *shmGroup) follow(failed error) error {
 	first := s.conns[0]
 	if first == nil {
@@ -290,13 +291,13 @@ func (s *shmGroup) follow(failed error) error {
 	}
 	m, err := s.respond(first, failed)
 	if err != nil {
-		_ = first.Reset() // revokes the session, as others may take this rank for one that shares memory
+		_ = first.Reset() // revokes the session, as other ranks may believe that this rank shares memory
 		return transientError{fmt.Errorf("rank %d: %w", s.ranks[0], err)}
 	}
 	return resultError(m)
 }
 
-// respond exchanges messages with the first rank, and returns the message with its result.
+// respond exchanges messages with the first rank, and returns the message that has the result.
 func (s *shmGroup) respond(first unixStream, failed error) (shareMessage, error) {
 	ready := shareMessage{kind: kindReady, layout: s.layout()}
 	var files []*os.File
@@ -353,8 +354,8 @@ func (s *shmGroup) attach() error {
 	return nil
 }
 
-// copyReason returns why calls with another rank copy vectors although the two share memory; "" if
-// they need not copy. Only the rank that lacks an arena knows why it does.
+// copyReason returns why calls with another rank copy vectors although the two share memory, or ""
+// if they do not copy. If the other rank has no arena, only that rank knows the reason.
 func (s *shmGroup) copyReason(rank int) string {
 	const format = "calls with rank %d copy vectors, as it has no arena"
 	if s.processes[s.localRank].arena == nil {
@@ -372,8 +373,8 @@ func (s *shmGroup) watchDeaths(died func(rank int)) {
 	s.deathWatch = s.segment.WatchDeaths(func(place int) { died(s.ranks[place]) })
 }
 
-// release is called once. It unmaps the memory, and ends the death watch and the uses of processes.
-// Nothing may use the memory any more.
+// release unmaps the memory, ends the death watch, and releases the processes. It is called once,
+// when nothing uses the memory any more.
 func (s *shmGroup) release() error {
 	var errs []error
 	if s.deathWatch != nil {
@@ -390,7 +391,8 @@ func (s *shmGroup) release() error {
 	return errors.Join(errs...)
 }
 
-// shared returns the shared memory for a communicator; cause returns why its transport has failed.
+// shared returns the shared memory for a communicator; cause returns why the transport of the
+// communicator has failed.
 func (s *shmGroup) shared(cause func() error) *transport.Shared {
 	return &transport.Shared{Memory: &shm.Attached{Segment: s.segment, Arena: s.processes[s.localRank].arena}, Ranks: s.ranks, Cause: cause,
 		Release: sync.OnceValue(s.release)}

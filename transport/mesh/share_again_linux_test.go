@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/internal/shm"
 )
 
-// counted is a line that counts the files that are sent on it.
+// counted is a socket that counts the files that are sent on it.
 type counted struct {
 	unixStream
 	files *atomic.Int64
@@ -104,7 +104,8 @@ func sumInMemory(t *testing.T, all []*shmGroup) {
 	}
 }
 
-// Each process gets the files of each other process once, whoever comes and goes between the views.
+// Each process gets the files of each other process once, whichever processes join and leave
+// between the views.
 func TestAgreeAgain(t *testing.T) {
 	keepsFiles(t)
 	all := crew(t, 4)
@@ -137,7 +138,7 @@ func TestAgreeAgain(t *testing.T) {
 			s.view.Epoch = epoch + 1
 			for i := range s.conns {
 				if s.localRank > 0 && i > 0 {
-					s.conns[i] = nil // as group does
+					s.conns[i] = nil // as findGroup does
 				}
 			}
 		}
@@ -166,7 +167,7 @@ func TestLateRankOfOldView(t *testing.T) {
 			for j := range old[2].memory.Bytes() {
 				old[2].memory.Bytes()[j] = i
 			}
-			l.Post(&shm.Header{}, shm.Refs{}) // in its memory all ranks seem to sleep, so it wakes them
+			l.Post(&shm.Header{}, shm.Refs{}) // the memory now says that all ranks sleep, so Post wakes them
 		}
 	}()
 	for range 10 {

@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// takeAll receives the first message of each of the others.
+// takeAll receives the first message of each other rank.
 func takeAll(s *shmGroup) error {
 	for _, c := range s.conns[1:] {
 		m, files, err := receiveShare(c)
@@ -25,8 +25,8 @@ func takeAll(s *shmGroup) error {
 	return nil
 }
 
-// sendAll returns a first rank that sends a message with files to all others, and then waits until each has hung
-// up or has answered that it failed.
+// sendAll returns the behaviour of a first rank that sends a message with files to all others. Then
+// it waits until each other rank has reset its socket, or has answered that it failed.
 func sendAll(m shareMessage, files ...func() *os.File) func(s *shmGroup) error {
 	return func(s *shmGroup) error {
 		err := takeAll(s)
@@ -38,7 +38,7 @@ func sendAll(m shareMessage, files ...func() *os.File) func(s *shmGroup) error {
 			err = errors.Join(err, sendShare(c, m, all...))
 			closeFiles(all)
 		}
-		for _, c := range s.conns[1:] { // wait until each hangs up or has answered
+		for _, c := range s.conns[1:] {
 			m, files, e := receiveShare(c)
 			closeFiles(files)
 			if e == nil && (m.kind != kindAck || m.why == "" || sendShare(c, shareMessage{kind: kindResult}) != nil) {
@@ -120,7 +120,7 @@ func TestAgreeCancelled(t *testing.T) {
 	}
 }
 
-// deadlines is a line that records its last deadline.
+// deadlines is a socket that records its last deadline.
 type deadlines struct {
 	unixStream
 	last time.Time

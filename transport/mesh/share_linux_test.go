@@ -20,8 +20,8 @@ import (
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
-// keepsFiles checks that no descriptor is left open after the test and its other cleanups. It waits a moment,
-// as goroutines that are about to end may still close some.
+// keepsFiles checks that no descriptor is left open after the test and its other cleanups. It waits
+// a moment, because goroutines that are about to end may still close descriptors.
 func keepsFiles(t testing.TB) {
 	t.Helper()
 	count := func() int {
@@ -87,8 +87,9 @@ func wired(t *testing.T, p plug) (unixStream, unixStream) {
 	return a, b
 }
 
-// conclude lets ranks agree, and returns their errors. f plays the rank with the index played. Ranks that
-// shared memory have released it when conclude returns.
+// conclude lets ranks agree, and returns their errors. f replaces the rank with the index played;
+// if played is -1, all ranks are real. Ranks that shared memory have released it when conclude
+// returns.
 func conclude(t *testing.T, all []*shmGroup, played int, f func(s *shmGroup) error) []error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
@@ -216,7 +217,7 @@ type misfit struct {
 // first returns the socket to the first rank.
 func first(s *shmGroup) unixStream { return s.conns[0] }
 
-// oddly returns a rank that sends its kindReady message with a change.
+// oddly returns the behaviour of a rank that changes its kindReady message.
 func oddly(change func(*shareMessage)) func(*shmGroup) error {
 	return func(s *shmGroup) error {
 		m := readyOf(s)
@@ -225,7 +226,7 @@ func oddly(change func(*shareMessage)) func(*shmGroup) error {
 	}
 }
 
-// with returns a rank that sends the wrong files with its kindReady message.
+// with returns the behaviour of a rank that sends the wrong files with its kindReady message.
 func with(files func() []*os.File) func(*shmGroup) error {
 	return func(s *shmGroup) error {
 		all := files()
@@ -339,7 +340,8 @@ func TestAgreeWithMisfit(t *testing.T) {
 	}
 }
 
-// stillOpen checks that a byte gets through each way. Late messages of the agreement may precede the byte.
+// stillOpen checks that a byte gets through in each direction. Late messages of the agreement may
+// precede the byte.
 func stillOpen(t *testing.T, a, b unixStream) {
 	t.Helper()
 	for _, c := range [][2]unixStream{{a, b}, {b, a}} {
@@ -369,8 +371,8 @@ func stillOpen(t *testing.T, a, b unixStream) {
 	}
 }
 
-// The first rank waits for a silent rank for its time limit. All others get the result after that, although
-// the deadline of their sockets is over.
+// The first rank stops waiting for a silent rank at its time limit. After that all others get the
+// result, although the deadline of their sockets has passed.
 func TestAgreeWithSilence(t *testing.T) {
 	for name, ready := range map[string]bool{"from the beginning": false, "when it is ready": true} {
 		t.Run(name, func(t *testing.T) {
@@ -438,8 +440,8 @@ func TestDeathWatchNamesRank(t *testing.T) {
 	}
 }
 
-// A peer whose process has died counts as lost at once, although its streams are open, unless it had
-// said bye.
+// A peer whose process has died counts as lost at once, although its streams are open. But a peer
+// that has said bye does not count as lost.
 func TestDiedPeer(t *testing.T) {
 	hs, v := party(t, "auto", "auto", "auto")
 	ts := mustMeet(t, hs, v)

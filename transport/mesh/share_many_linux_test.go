@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// In a large view the ranks of a host share memory, although most of them have no lanes with each other. If one
-// rank cannot share memory then no rank does, and nobody waits for the time limit.
+// In a large view the ranks of a host share memory, although most of them have no lanes with each
+// other. If one rank cannot share memory then no rank does, and no rank waits until the time limit.
 func TestShareOfMany(t *testing.T) {
 	const ranks = maxFullMesh + 4
 	for name, c := range map[string]struct {

@@ -109,7 +109,7 @@ func TestSpareAtEnd(t *testing.T) {
 	closeAll(t, hs)
 }
 
-// await waits until there returns true: a goroutine brings that about in a moment.
+// await waits until there returns true, which another goroutine is about to cause.
 func await(t *testing.T, what string, there func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)

@@ -16,8 +16,8 @@ func attemptAt(ctx context.Context, b *binder, epoch uint64) *attempt {
 	return newAttempt(ctx, b, v, 0, nil)
 }
 
-// The table lets a process enter later views only, and says of a hello from rank 1 whether its view is being
-// entered, still to come, over, or another one.
+// The table lets a process enter later views only. It finds out whether the view of a hello from
+// rank 1 is being entered, is still to come, is over, or is refused.
 func TestViewTable(t *testing.T) {
 	b := newTestBinder()
 	hello := func(a *attempt) wire.Greeting {
@@ -57,7 +57,7 @@ func TestViewTable(t *testing.T) {
 	wants("another job", strange, refused, false)
 }
 
-// A process may enter a view again after it has failed to, and remembers only the last views.
+// A process may enter a view again after a failed attempt, and remembers only the last views.
 func TestViewTableForgets(t *testing.T) {
 	b := newTestBinder()
 	a := attemptAt(t.Context(), b, 1)
