@@ -154,8 +154,8 @@ func (t *table) setBounds(reports []Report) {
 	}
 }
 
-// maxTime is the longest time that policies compute with, in ticks: two hours. Longer times count
-// as maxTime.
+// maxTime is the longest time that policies compute with, in ticks: about 2.4 hours. Longer times
+// count as maxTime.
 const maxTime = 1 << 43
 
 // solve returns the optimal shares for the costs. It first limits the costs so that no product
@@ -169,7 +169,7 @@ func (t *table) solve(microbatches int) []int {
 }
 
 // needsNewShares reports whether the present shares cannot be kept: there are none, they add up to
-// another number of microbatches, or one is out of its bounds.
+// another number of microbatches, or a share is out of its bounds.
 func (t *table) needsNewShares(microbatches int) bool {
 	if t.shares == nil {
 		return true

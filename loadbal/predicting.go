@@ -41,8 +41,8 @@ func (p *predicting) Begin(speeds []int64) {
 	p.stuck = stuckDetector{}
 }
 
-// Next implements Policy. It keeps the present shares unless they are invalid or better ones
-// improve the step by enough.
+// Next implements Policy. It keeps the present shares unless they are invalid, or other shares
+// shorten the step by enough.
 func (p *predicting) Next(reports []Report, microbatches int) ([]int, string) {
 	p.setBounds(reports)
 	p.settleSteps = max(0, p.settleSteps-1)
