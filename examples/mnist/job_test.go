@@ -207,7 +207,7 @@ func TestPackedDataIsTheSameData(t *testing.T) {
 	}
 }
 
-// Data that is truncated while it is in use ends the job with one line that names the file.
+// If data is truncated while it is in use, the gradient fails with an error that names the file.
 func TestDataIsCutOff(t *testing.T) {
 	dir := tinyMNIST(t)
 	path := filepath.Join(dir, "train-images-idx3-ubyte")

@@ -56,8 +56,8 @@ func TestAddedLines(t *testing.T) {
 	}
 }
 
-// The README and the program in docs/quickstart.md have the same loop. With and without elrun the program compiles, and alone
-// both have the same final weights.
+// The README and the program in docs/quickstart.md have the same loop. With and without elrun the
+// program compiles, and without other peers both programs have the same final weights.
 func TestProgramsAlone(t *testing.T) {
 	before, after := loops(t)
 	elastic := shown(t, "docs/quickstart.md", "go")

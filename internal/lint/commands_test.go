@@ -23,7 +23,7 @@ func shownCode(t *testing.T, name string) (all []string) {
 	return all
 }
 
-// The make targets in documents and in the CI configuration exist.
+// The make targets in documents exist.
 func TestMakeTargets(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(top, "Makefile"))
 	if err != nil {
@@ -41,7 +41,7 @@ func TestMakeTargets(t *testing.T) {
 	}
 }
 
-// The packages, tests and flags in "go test" commands of documents exist. The packages in "go run"
+// The packages and tests in "go test" commands of documents exist. The packages in "go run"
 // commands exist, too.
 func TestGoCommands(t *testing.T) {
 	count := 0

@@ -242,8 +242,8 @@ func TestChase(t *testing.T) {
 	}
 }
 
-// The number of asks of a rank depends on its waits and not on the number of ranks. The end
-// of the longest chain reaches all ranks after one ask each.
+// The number of asks of a rank depends on its waits and not on the number of ranks. The end of the
+// longest possible chain reaches all ranks soon, with a few signals of each rank.
 func TestChaseCostsLittle(t *testing.T) {
 	const n = 200
 	w := newNet(1, n)

@@ -33,8 +33,8 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// A rank is silent after three asks and SilentAfter. After two asks it confirms the silence that
-// another rank has reported.
+// A rank is silent after three asks and SilentAfter. After two asks without an answer, another
+// rank's report that the rank is silent is confirmed.
 func TestSilent(t *testing.T) {
 	var c contact
 	for i, at := range []time.Duration{200, 400, 410, 600} {

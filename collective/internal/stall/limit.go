@@ -50,7 +50,7 @@ type Limit struct {
 	inCallsBefore time.Duration // total time with calls in progress, up to since
 
 	step      int64         // present step of the program; 0 before the first step
-	stepBegin time.Duration // value of spent at the beginning of the step
+	stepBegin time.Duration // total time with calls in progress at the beginning of the step
 	// sawBegin is set if this rank saw the beginning of the step, so that its whole duration is
 	// known.
 	sawBegin bool

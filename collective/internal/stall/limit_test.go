@@ -91,8 +91,8 @@ func TestSampleCountsAfterDelay(t *testing.T) {
 	}
 }
 
-// The decaying maximum stays between its lower bound and the recorded durations, and
-// decays.
+// The limit stays between After and limitFactor times the longest recorded duration, and decays to
+// After.
 func TestLimitIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var l Limit
