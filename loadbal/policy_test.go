@@ -287,7 +287,7 @@ func TestDefaultKeepsSharesOverShortSteps(t *testing.T) {
 	}
 }
 
-// If all ranks become slower by the same ratio, shares do not change.
+// If all ranks become slower or faster by the same ratio, shares do not change.
 func TestDefaultKeepsSharesWhereAllChange(t *testing.T) {
 	var paces [][]int64
 	for _, pace := range []int64{500, 500, 2000, 2000, 2000, 100, 100, 100} {

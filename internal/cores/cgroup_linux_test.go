@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// If the environment variable printVariable is set, the test binary prints Count.
+// printVariable is the name of an environment variable. If it is set, the test binary prints Count
+// instead of running tests.
 const printVariable = "ELRUN_TEST_PRINT_CORES"
 
 func TestMain(m *testing.M) {
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A process in a cgroup with a quota of one processor may use one. In a subgroup it may use one, too.
+// In a cgroup with a quota of one processor, and in a subgroup of it, Count is 1.
 func TestRealCgroup(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		missing(t, "one processor, of which no quota takes any")

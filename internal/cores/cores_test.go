@@ -18,8 +18,8 @@ func tree(groups, mounts string, files map[string]string) fstest.MapFS {
 	return t
 }
 
-// These are lines of mountinfo: a mounted hierarchy of version 2, one of version 1 with the CPU controller, and one of version 1
-// without it.
+// Lines of mountinfo: second is a cgroup hierarchy of version 2, first is a hierarchy of version 1
+// with the CPU controller, and others is a hierarchy of version 1 without it.
 const (
 	second = "30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 	first  = "32 22 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,nosuid - cgroup cgroup rw,cpu,cpuacct\n"

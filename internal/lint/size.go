@@ -7,8 +7,8 @@ import (
 	"go/format"
 )
 
-// The limits of size. They are well above the usual sizes here: a file has about 150 lines, a
-// function about 8. Tests may be nested deeper, because they loop over ranks, sizes and operations.
+// The limits of size. They are well above the usual sizes of files and functions in this module.
+// Tests may be nested deeper, because they loop over ranks, sizes and operations.
 const (
 	maxFileLines   = 500
 	maxFuncLines   = 60

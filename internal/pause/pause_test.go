@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A pause takes its time, or ends with the context and returns its cause.
+// For waits for the given time. If the context ends first, For returns the cause at once.
 func TestFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()

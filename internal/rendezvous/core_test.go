@@ -79,7 +79,7 @@ func TestGrant(t *testing.T) {
 	grant(low, false)
 	b.withdraw()
 	grant(low, true)
-	b.revise(survey{}, now.Add(lease)) // low is gone
+	b.revise(survey{}, now.Add(lease)) // low has ended without starting the job
 	grant(self, true)
 	b.stage = running
 	grant(self, false)
@@ -157,8 +157,9 @@ func (w *world) decide(l *launcher) {
 	}
 }
 
-// TestOneJob checks safety and liveness, if more than half of all launchers are needed for a start. Whatever the DNS shows to
-// each launcher, they never start two jobs, and eventually start one.
+// TestOneJob checks safety and liveness, if more than half of all launchers are needed for a start.
+// Whatever the DNS shows to each launcher, at most one launcher starts the job, and in most
+// simulations one does.
 func TestOneJob(t *testing.T) {
 	started := 0
 	for seed := range uint64(3000) {

@@ -167,7 +167,7 @@ func TestFinish(t *testing.T) {
 	if _, err := first.Seek(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	first.Finish(t.Context()) // the other launcher is not there yet
+	first.Finish(t.Context()) // the other launcher has not started yet
 	late := l.point(t, 1, key, nil)
 	f, err := late.Seek(t.Context())
 	if err != nil || !f.Finished || !late.Finished(t.Context()) {
