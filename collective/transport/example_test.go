@@ -48,8 +48,8 @@ func ExampleMismatchError() {
 	// Output: true true
 }
 
-// The cause of a revocation travels to the other ranks: an error that names ranks as it is,
-// any other error as the text of an AbortError.
+// The cause of a revocation is sent to the other ranks. An error that names ranks is sent
+// unchanged. Any other error is sent as the text of an AbortError.
 func ExampleEncodeCause() {
 	for _, cause := range []error{
 		&transport.PeerError{Rank: 3, Peer: "12D3Koo", Cause: "connection reset"},

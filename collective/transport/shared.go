@@ -1,8 +1,8 @@
 package transport
 
-// Sharer is an optional interface of a Transport whose rank may share memory with other
-// ranks of its host. The transport keeps both in step: its revocation or Close also revokes
-// the memory, and the Close of another rank is reported by Memory.Gone.
+// Sharer is an optional interface of a Transport whose rank may share memory with other ranks of
+// its host. The end of the transport also ends the memory: a revocation or Close of the transport
+// revokes the memory, and the transport reports the Close of another rank by Memory.Gone.
 type Sharer interface {
 	// Shared returns the memory, always the same; nil if there is none.
 	Shared() *Shared

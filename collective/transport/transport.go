@@ -24,8 +24,8 @@ type Envelope struct {
 	Seq uint32
 	// Call is compared at the receiver. It is never used for matching.
 	Call Call
-	// Priority is the urgency of a message. It does not travel. If several Sends to a rank
-	// wait for each other, a Send of higher priority may go first. Signals have priority 0.
+	// Priority is the urgency of a message. It is not sent. If several Sends to a rank wait for
+	// each other, a Send of higher priority may go first. Signals have priority 0.
 	Priority int32
 }
 

@@ -6,11 +6,11 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// WaitRoom waits until the next message of rank from may be accepted (backpressure). There
-// is no room while the box holds more than the limit of that rank and no receive waits for
-// a message of it; the reader should then leave further messages in the stream. WaitRoom
-// returns the cause of the box if the box fails. It returns nil also when stop1 or stop2 is
-// closed, either of which may be nil; the caller then knows why to stop.
+// WaitRoom waits until the next message of rank from may be accepted (backpressure). There is no
+// room while the box holds more than the limit from that rank and no receive waits for a message
+// from that rank. Then the reader should leave further messages in the stream. WaitRoom returns the
+// cause of the box if the box fails. It also returns nil when stop1 or stop2 is closed; the caller
+// checks these channels itself. Each of the two may be nil.
 func (b *Box) WaitRoom(from int, stop1, stop2 <-chan struct{}) error {
 	s := &b.sources[from]
 	for {
@@ -38,9 +38,9 @@ func (b *Box) WaitRoom(from int, stop1, stop2 <-chan struct{}) error {
 	}
 }
 
-// Accept returns a message of size bytes from rank from under e, which the caller must
-// fill. It never blocks. If the box has failed it returns the cause. If the waiting receive
-// asks for another call or length it revokes and returns the cause.
+// Accept returns a message of size bytes from rank from under e, which the caller must fill. It
+// never blocks. If the box has failed it returns the cause. If the waiting receive has another call
+// or length, Accept revokes and returns the cause.
 //
 // Messages under one key are received in the order of Accept.
 func (b *Box) Accept(from int, e transport.Envelope, size int) (*Message, error) {

@@ -14,11 +14,10 @@ const (
 	// payload may have arrived together with its header, so its time says nothing about the
 	// link.
 	MinMeasured = 32 << 10
-	// gaugeLead is the length of the beginning of a long payload that is not measured, in
-	// bytes, besides the bytes that arrive together with it. The beginning may arrive at
-	// once on a slow link, too: as one packet of segmentation offload, or on the credit
-	// that a traffic shaper accumulates during a pause. It is shorter than a frame of a
-	// stream multiplexer, which arrives as a whole.
+	// gaugeLead is how many bytes at the beginning of a long payload are not measured. The
+	// beginning may arrive at once on a slow link, too: as one packet of segmentation offload, or
+	// on the credit that a traffic shaper accumulates during a pause. gaugeLead is less than a
+	// frame of a stream multiplexer, because such a frame arrives as a whole.
 	gaugeLead = 60 << 10
 	// LeadFrom is the shortest payload whose lead is not measured, in bytes.
 	LeadFrom = 2 * gaugeLead

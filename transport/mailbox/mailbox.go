@@ -63,7 +63,7 @@ type Box struct {
 
 	// receives is a pool of *receive.
 	receives sync.Pool
-	// messages is the memory for messages for which no receive has asked yet.
+	// messages is a pool of Messages, with memory for payloads that no receive has asked for yet.
 	messages pool
 }
 
@@ -109,8 +109,8 @@ func (b *Box) Fail(cause error) bool {
 	if !b.cause.CompareAndSwap(nil, &cause) {
 		return false
 	}
-	// The shared memory is revoked before the other ranks hear of the failure. From then on
-	// they report this cause and not the death of a rank.
+	// The shared memory is revoked before the other ranks can receive the cause. From then on they
+	// do not report the death of a rank in place of this cause.
 	if b.shared != nil {
 		b.shared.Memory.Revoke()
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/internal/race"
 )
 
-// model is a slow twin of a source. Receive i under a key gets message i as soon as that message is complete. Nothing else has an
-// effect.
+// model is a simple and slow model of a source. Receive i under a key gets message i as soon as
+// that message is complete. No other event ends a receive.
 type model struct {
 	box      *Box
 	sent     [3][]*modelMessage

@@ -7,10 +7,10 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// receive is a receive in progress. The goroutine that takes it out of its slot reports its end
-// exactly once, on ready. After that report, or after a successful withdrawal, only Wait may use
-// the receive. Receives are pooled. A receive is in exactly one place: in a slot, filled by the
-// goroutine that has taken it out, or ended.
+// receive is a receive in progress. A goroutine that takes the receive out of its slot reports the
+// end of the receive exactly once, on ready. After that report, or after a successful withdrawal,
+// only Wait may use the receive. Receives are pooled. A receive is in exactly one place: in a slot,
+// filled by the goroutine that has taken it out, or ended.
 type receive struct {
 	box  *Box
 	from int
@@ -56,8 +56,8 @@ func (b *Box) Post(from int, e transport.Envelope, buf []byte) transport.Posted 
 func (r *receive) match() {
 	s := &r.box.sources[r.from]
 	arrived, wake, err := s.match(r)
-	// The goroutine that reads from the sender waits for room, or for a posted receive. match has
-	// returned, so it is woken without the lock of the source.
+	// The goroutine that reads from the sender waits for room, or for a posted receive. That
+	// goroutine is woken here, where the lock of the source is not held.
 	if wake {
 		s.wake()
 	}
@@ -122,7 +122,8 @@ func (b *Box) wait(ctx context.Context, from int, r *receive) error {
 		b.revoke(Cancelled(ctx, b.self, fmt.Sprintf("receive from rank %d", from)))
 	case <-b.failed:
 	}
-	// withdraw fails if another goroutine has taken r out of its slot, and so fills buf now.
+	// withdraw fails if another goroutine has taken r out of its slot: that goroutine fills buf
+	// now.
 	if !b.sources[from].withdraw(r) {
 		<-r.ready // until then another goroutine may write to the buffer
 	}

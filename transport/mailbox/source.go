@@ -28,14 +28,14 @@ type slot struct {
 	receives *receive
 }
 
-// overhead is the number of bytes that a held message counts besides its payload. So the
+// overhead is the number of bytes by which a held message counts in addition to its payload. So the
 // limit also stops a flood of empty messages.
 const overhead = 256
 
-// source holds the unmatched messages and receives of one source rank, and applies
-// backpressure to its reader. The methods only change state, under mu. A caller that gets a
-// *receive must report its end to it, and a caller that gets true as wake must wake a
-// paused reader, in both cases after the method has released mu.
+// source holds the unmatched messages and receives of one source rank, and applies backpressure to
+// its reader. The methods only change state, under mu. A caller that gets a *receive must report
+// the end of that receive on its channel ready. A caller that gets true as wake must wake a paused
+// reader. Both happen after the method has released mu.
 type source struct {
 	self, rank int           // rank of the box, rank of the source
 	limit      int           // bytes of held messages

@@ -7,8 +7,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Keyring makes the keys of a network without identities. It is a secret that only the network has,
-// and a signature is a MAC with it.
+// Keyring makes the keys of a network without identities. A Keyring is a secret that only the
+// network has. A signature is a MAC with that secret.
 type Keyring string
 
 // keys are the keys of one member.

@@ -23,9 +23,9 @@ import (
 	"github.com/elrun/elrun/transport/mailbox"
 )
 
-// Transport is the endpoint of one rank. It implements transport.Transport. Send copies into the
-// buffer of the receive that waits for it, or else into memory of the receiver's mailbox while the
-// mailbox has room.
+// Transport is the endpoint of one rank. It implements transport.Transport. Send copies a message
+// into the buffer of the receive that waits for it. If no receive waits, Send copies into the
+// receiver's mailbox as soon as the mailbox has room.
 type Transport struct {
 	self int
 	all  []*Transport                        // by rank
@@ -33,7 +33,7 @@ type Transport struct {
 	left atomic.Pointer[transport.PeerError] // why others cannot reach this rank any more; nil before Close or Kill
 }
 
-// New returns the endpoints of ranks 0..n-1 of one epoch. The caller closes all of them. They share
+// New returns the endpoints of ranks 0..n-1 of one epoch. The caller closes all of them. New starts
 // no goroutine: a message is copied in the goroutine of its sender.
 func New(n int) []*Transport {
 	all := make([]*Transport, n)
@@ -58,9 +58,9 @@ func (t *Transport) Send(ctx context.Context, to int, e transport.Envelope, buf 
 }
 
 // send copies buf into the mailbox of the endpoint to. The caller revokes with the error. If the
-// mailbox of to has failed, the error is the cause that to would send to this rank. The mailbox of
-// t is looked at twice: before, as a revoked rank sends nothing, and after the wait for room, in
-// which it may have failed.
+// mailbox of to has failed, the error is the cause that to would send to this rank. send checks the
+// mailbox of t twice: at the beginning, because a revoked rank sends nothing, and again after the
+// wait for room, because the mailbox of t may have failed meanwhile.
 func (t *Transport) send(ctx context.Context, to *Transport, e transport.Envelope, buf []byte) error {
 	if cause := t.box.Cause(); cause != nil {
 		return cause
@@ -150,8 +150,8 @@ func (t *Transport) Kill() {
 	}
 }
 
-// leave makes the mailbox fail with cause; false if it had failed before. Before that it sets
-// t.left to why, so that ranks that find the failed mailbox also find the reason.
+// leave makes the mailbox fail with cause. It returns false if the mailbox had failed before. It
+// sets t.left to why first, so that a rank that finds the mailbox failed also finds the reason.
 func (t *Transport) leave(why *transport.PeerError, cause error) bool {
 	t.left.CompareAndSwap(nil, why)
 	return t.box.Fail(cause)

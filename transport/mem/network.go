@@ -55,7 +55,7 @@ func (w *Network) Endpoint(self elastic.Member) elastic.Endpoint {
 
 // Kill ends member id as a crash would: its calls fail with ErrClosed, its peers see a PeerDown,
 // and every transport with it is revoked with a *transport.PeerError that names it. The ID cannot
-// come back.
+// be used again.
 func (w *Network) Kill(id elastic.ID) {
 	m := w.Member(id)
 	w.killing.Go(func() { _ = m.Close() }) // Close waits for goroutines, one of which may be the caller's
@@ -123,9 +123,9 @@ func (c *carrier) Handle(take func(k mesh.Kind, s mesh.Stream)) { c.take = take 
 // HangUp implements mesh.Carrier. It does nothing, as no stream gets stuck within a process.
 func (c *carrier) HangUp(elastic.ID) {}
 
-// Open implements mesh.Carrier. It does not wait: the other member takes its end in a goroutine of
-// its own. If the other member has left, the error wraps elastic.ErrGone. If it has not come yet,
-// the error does not wrap ErrGone, so that the caller tries again.
+// Open implements mesh.Carrier. Open does not wait: the other member handles its end of the stream
+// in a new goroutine. If the other member has left, the error wraps elastic.ErrGone. If the other
+// member has not been created yet, the error does not wrap ErrGone, so that the caller tries again.
 func (c *carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

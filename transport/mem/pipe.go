@@ -15,10 +15,10 @@ import (
 // pipeSize is the number of bytes that a pipe buffers before a writer waits (backpressure).
 const pipeSize = 64 << 10
 
-// pipe carries bytes in one direction. It has no goroutine, one reader and one writer. The two wait
-// on one condition, which is broadcast, as at most two goroutines and two timers use it. Unlike
-// net.Pipe it buffers, as a socket does: the session protocol relies on short frames that are
-// written without a reader.
+// pipe carries bytes in one direction. It has one reader, one writer and no goroutine of its own.
+// The reader and the writer wait on one condition. The condition is broadcast, because at most two
+// goroutines and two timers use it. Unlike net.Pipe a pipe has a buffer, as a socket has: the
+// session protocol relies on writes of short frames that do not wait for a reader.
 type pipe struct {
 	// mu guards the fields below.
 	mu sync.Mutex
@@ -201,8 +201,8 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// Reset implements mesh.Stream. At a member that has left it acts as the end of a process would:
-// the bytes written before can still be read.
+// Reset implements mesh.Stream. If the member of this end has left, Reset has the effect of the end
+// of a process: the other end can still read the bytes that were written before.
 func (s *stream) Reset() error {
 	s.out.close(mesh.ErrReset, net.ErrClosed)
 	s.in.close(net.ErrClosed, mesh.ErrReset)

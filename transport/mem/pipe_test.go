@@ -34,7 +34,8 @@ func ends(t *testing.T) (a, b mesh.Stream) {
 	return a, <-came
 }
 
-// Bytes are read as they were written, in pieces of any length, and then the end.
+// Bytes are read as they were written, in pieces of any length. After the last byte a read returns
+// io.EOF.
 func TestPipe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPipe()
@@ -76,7 +77,8 @@ func TestPipe(t *testing.T) {
 	})
 }
 
-// A write that waits for room continues when there is some. A deadline ends the wait, and a deadline that was removed does not.
+// A write that waits for room continues when there is room. A deadline ends the wait. A deadline
+// that was removed does not.
 func TestPipeWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := ends(t)

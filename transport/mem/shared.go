@@ -13,7 +13,7 @@ import (
 const arenaSize = 1 << 30
 
 // NewShared returns endpoints as New does, on simulated hosts: perHost has the number of ranks of
-// each, at most shm.MaxRanks. The ranks of a host share memory; a host with one rank has none.
+// each host, at most shm.MaxRanks. The ranks of a host share memory; a host with one rank has none.
 // Shared memory polls and sleeps in real time, so it is not for synctest bubbles.
 func NewShared(perHost ...int) ([]*Transport, error) {
 	n := 0
@@ -46,7 +46,7 @@ func share(ranks []*Transport) error {
 			h.arenas[i] = a
 		}
 	}
-	// Ordinary memory will do for the segment, as all ranks are in one process.
+	// The segment can be ordinary memory, because all ranks are in one process.
 	memory, machine := shm.Ordinary(shm.Size(n)), shm.ReadMachine()
 	for i, t := range ranks {
 		arenas, err := h.mapFor(i)
@@ -72,8 +72,8 @@ type host struct {
 }
 
 // mapFor maps all arenas for rank i. Each rank has its own mappings of the other ranks' arenas, as
-// separate processes would have. So a late rank writes to its own mapping, and not to the memory
-// that an owner gets after it has abandoned its pages.
+// separate processes would have. So a late rank writes to the pages of its own mapping. It does not
+// write to the pages that the owner of an arena gets after the owner has abandoned the old pages.
 func (h *host) mapFor(i int) ([][]byte, error) {
 	bytes := make([][]byte, len(h.arenas))
 	for j, a := range h.arenas {

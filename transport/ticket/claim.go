@@ -72,8 +72,9 @@ func (s Signer) Claim(newcomer string) Claim {
 // hashOf returns the hash by which a claim names its signer.
 func hashOf(id string) [sha256.Size]byte { return sha256.Sum256([]byte("elrun signer\n" + id)) }
 
-// claimText returns the text that a signer signs. Its beginning separates domains: libp2p puts
-// prefixes of its own before its texts, and members sign texts that begin otherwise.
+// claimText returns the text that a signer signs. The beginning of the text separates domains:
+// libp2p puts its own prefixes before the texts that it signs, and members sign texts with other
+// beginnings.
 func claimText(newcomer string) []byte { return []byte("elrun newcomer\n" + newcomer) }
 
 // Names reports whether the claim names that signer.
@@ -110,7 +111,7 @@ type Request struct {
 }
 
 // Credential is the request of a newcomer, with the IDs of the signers of its claims. The newcomer
-// needs them to check the answer.
+// needs these IDs to check the answer.
 type Credential struct {
 	Request
 	Signers []string
@@ -140,8 +141,8 @@ func (s Signer) Admit(newcomer string, r Request) Answer {
 	return Answer{Decision: Unknown}
 }
 
-// ClaimOf returns the claim with a signature that was made elsewhere, over claimText. Its ID must
-// be the signer's, or the claim proves nothing.
+// ClaimOf returns the claim of a signer whose signature over claimText was made elsewhere. If the
+// signature is not by that signer, the claim proves nothing.
 func ClaimOf(signer string, signature []byte) Claim {
 	c := Claim{Signer: hashOf(signer)}
 	copy(c.Signature[:], signature)
@@ -234,8 +235,8 @@ func DecodeAnswer(b [AnswerSize]byte) Answer {
 }
 
 // Of reports whether a member has made the answer for this newcomer: the proof is valid for the
-// signer of the newcomer's claim, whose public key only members know. Verdicts that are not about a
-// claim need no proof, and prove nothing.
+// signer of the newcomer's claim, whose public key only members know. Decisions that are not about
+// a claim need no proof, and prove nothing.
 func (a Answer) Of(signers []string, member, newcomer string) bool {
 	if !a.Decision.proved() {
 		return a.Decision >= Kicked && a.Decision <= NotYet
@@ -281,5 +282,5 @@ func (a Answer) Err(now time.Time) error {
 	return fmt.Errorf(`%w; ask for a new one with "elrun ticket JOB"`, ErrUnknown)
 }
 
-// stamp formats a time as RFC 3339 in UTC, so that two can be compared.
+// stamp formats a time as RFC 3339 in UTC, so that users can compare two times.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

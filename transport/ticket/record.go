@@ -11,7 +11,8 @@ import (
 )
 
 // Record has the conditions of a ticket. The member that issues the ticket signs it, and all
-// members keep it. How often the ticket was used is not in it: members count that by agreement.
+// members keep it. The record does not have the number of uses so far: members count the uses by
+// agreement.
 type Record struct {
 	Root   string `json:"r,omitempty"` // key of the launcher that began the job
 	Key    string `json:"k"`           // key of the ticket

@@ -22,8 +22,9 @@
 //     come back with a ticket of another.
 //
 // The price is that members must agree when a ticket is made: without a quorum no ticket can be
-// made. In return lines are short: a signature alone would take 86 characters of a line, and its
-// uses could not be counted. A line has about 80 characters with two IPv4 addresses.
+// made. In return lines are short: a signature alone would take 86 characters of a line, and
+// members could not count the uses of the ticket. A line has about 80 characters with two IPv4
+// addresses.
 //
 // A newcomer signs its own ID, which the connection has proven, so that a claim that was overheard
 // is of no use to others. The member answers with a MAC by the ticket's public key, which only
@@ -85,9 +86,9 @@ type Ticket struct {
 	Addrs    []string // multiaddrs of members; Host.Identify finds the ID where /p2p/ID is missing
 }
 
-// New makes a ticket with a seed, which must be random: whoever knows it can join. It cuts expiry
-// to whole seconds, and drops addresses beyond MaxAddrs. It fails for a job name that is empty or
-// too long, without an address, and for an address that the text of a ticket cannot hold.
+// New makes a ticket with a seed, which must be random: anyone who knows the seed can join. It cuts
+// expiry to whole seconds, and drops addresses beyond MaxAddrs. It fails for a job name that is
+// empty or too long, without an address, and for an address that the text of a ticket cannot hold.
 func New(job string, identity Identity, seed [SeedSize]byte, expiry time.Time, addrs []string) (Ticket, error) {
 	t := Ticket{Job: job, Identity: identity, Expiry: time.Unix(expiry.Unix(), 0).UTC(), Seed: seed,
 		Addrs: addrs[:min(len(addrs), MaxAddrs)]}

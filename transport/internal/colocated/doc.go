@@ -29,6 +29,7 @@
 // data. The numbers of a process count up, and each is accepted once (window), so that a hello that
 // was overheard cannot be replayed. A code other than zero is the reason why the stream is refused.
 //
-// The key shows that a process is of the launcher, and not which one it is. Each could impersonate
-// another, as processes of one user can do anyway through each other's memory.
+// The key proves that a process belongs to the launcher. It does not prove which process that is:
+// each process of the launcher could impersonate another. Processes of one user can do that anyway,
+// through each other's memory.
 package colocated

@@ -18,7 +18,7 @@ type Key [KeySize]byte
 type Code uint32
 
 // wrongKey is the one code that is sent without a proof: the dialler does not hold the listener's
-// key. All other values are the user's.
+// key. The user of the package defines all other values.
 const wrongKey Code = 1<<32 - 1
 
 const (
@@ -49,8 +49,8 @@ var (
 	errProof = errors.New("the other side does not hold the key")
 )
 
-// ErrKey means that the listener does not hold the key, or belongs to another user. It is not the
-// peer, or the peer has to be reached in another way.
+// ErrKey means that the listener does not hold the key, or belongs to another user. Then the
+// listener is not the peer, or the dialler must reach the peer in another way.
 var ErrKey = errors.New("the program that listens there does not share the key")
 
 // RefusedError is the error of a stream that the other side has refused.

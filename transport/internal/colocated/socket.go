@@ -59,7 +59,7 @@ type Socket struct {
 }
 
 // Listen opens the socket of a process with an ID of 1 to MaxID bytes. Connections wait until Serve
-// is called. It fails if a process of this host listens with the same ID.
+// is called. Listen fails if a process of this host listens with the same ID.
 func Listen(id string) (*Socket, error) {
 	if id == "" || len(id) > MaxID {
 		return nil, fmt.Errorf("colocated: listen: ID of %d bytes, want 1 to %d", len(id), MaxID)
@@ -176,8 +176,8 @@ func (s *Socket) receive(sock *net.UnixConn, t Taker) (*Stream, error) {
 		err = sock.SetDeadline(time.Time{})
 	}
 	s.mu.Lock()
-	// Only now, when an accepted stream is in streams: Close finds the connection in one of the
-	// two.
+	// An accepted stream is in streams by now. So Close finds the connection in silent or in
+	// streams.
 	delete(s.silent, sock)
 	s.mu.Unlock()
 	if err != nil {
@@ -188,15 +188,15 @@ func (s *Socket) receive(sock *net.UnixConn, t Taker) (*Stream, error) {
 }
 
 // answer checks a hello and sends the answer; with a nil error the stream is open. A dialler
-// without the key gets wrongKey, as it may reach this process in another way. The write does not
-// block: the socket's buffer has room for an answer.
+// without the key gets the answer wrongKey, so that it can try another way to reach this process.
+// The write does not block: the socket's buffer has room for an answer.
 func (s *Socket) answer(st *Stream, b *[helloSize]byte, t Taker) error {
 	h, err := decodeHello(b)
 	if err != nil {
 		return err
 	}
 	st.peer, st.kind = h.from, h.kind
-	// It stays the answer if the hello is for another ID, or its MAC is wrong.
+	// wrongKey remains the answer if the hello is for another ID, or if its MAC is wrong.
 	code := wrongKey
 	if h.to == s.id && proven(&s.key, b) {
 		if err := s.admit(st, h.number); err != nil {

@@ -34,12 +34,11 @@ func (s *Stream) Peer() string { return s.peer }
 // Kind returns the kind of stream that the dialler has asked for.
 func (s *Stream) Kind() byte { return s.kind }
 
-// Sock returns the socket. Before the caller reads it the stream must be known to be accepted, as
-// after Confirm.
+// Sock returns the socket. The caller must call Confirm before it reads from the socket.
 func (s *Stream) Sock() *net.UnixConn { return s.sock }
 
 // Confirm waits until the other side has accepted the stream. A refusal is a *RefusedError, and a
-// listener without the key gives ErrKey. The result stays: later calls return it without waiting.
+// listener without the key gives ErrKey. Later calls return the same result without waiting.
 func (s *Stream) Confirm() error {
 	s.answering.Lock()
 	defer s.answering.Unlock()

@@ -15,9 +15,9 @@ func AppendFrame(b []byte, kind Kind, body []byte) []byte {
 	return append(append(b, head[:]...), body...)
 }
 
-// ReadFrame reads a frame, whose kind must be one of kinds, of which there is at least one: the
-// first stands for all in errors. It returns the kind and the payload, which the caller owns. After
-// an error the stream is in the middle of a frame and of no further use.
+// ReadFrame reads a frame, whose kind must be one of kinds, of which there is at least one: errors
+// name the first of kinds. It returns the kind and the payload, which the caller owns. After an
+// error the stream is in the middle of a frame and of no further use.
 func ReadFrame(r io.Reader, kinds ...Kind) (Kind, []byte, error) {
 	var head [HeaderSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

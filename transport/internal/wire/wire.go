@@ -1,6 +1,6 @@
 // Package wire defines the bytes of the data plane: frames of a fixed header and a payload. All
-// integers are little-endian. The package is pure, and allocates nothing but the job name of a
-// Hello.
+// integers are little-endian. The package is pure. Headers are encoded and decoded without an
+// allocation.
 //
 // A reader reads HeaderSize bytes and decodes them. Only then, when the length is known to be
 // within MaxPayload, it allocates the payload:
@@ -49,7 +49,8 @@ const (
 	// Ack answers Bye and Revoke: its sender has processed them and all frames before. It has no
 	// payload.
 	Ack
-	// Probe measures a link. Its payload has no meaning; the receiver measures how long it takes.
+	// Probe measures a link. Its payload has no meaning; the receiver measures how long the payload
+	// takes to arrive.
 	Probe
 	// Offer follows a Hello. Its payload has the sender's addresses for direct connections.
 	Offer
@@ -103,8 +104,8 @@ func MaxPayload(k Kind) uint64 {
 // CallSize is the length in bytes of the description of a call, which is opaque here.
 const CallSize = 40
 
-// HeaderSize is the length of every header in bytes. It is a cache line; the cost of 64 bytes is
-// nothing beside a system call.
+// HeaderSize is the length of every header in bytes. It is the size of a cache line. The cost of 64
+// bytes is negligible beside the cost of a system call.
 const HeaderSize = 64
 
 // Values at the beginning of each header.
