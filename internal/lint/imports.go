@@ -21,7 +21,7 @@ func checkImports(p *Package) []Problem {
 	return found
 }
 
-// checkFolder reports a package that must not be where it is, or has no layer.
+// checkFolder reports a package in the folder testing/ itself, or a package without a layer.
 func checkFolder(p *Package) (Problem, bool) {
 	first := p.Files[0]
 	if p.Dir == "testing" {
@@ -57,8 +57,7 @@ func checkLayer(p *Package, f *File, spec *ast.ImportSpec) []Problem {
 		p.Dir, from.level, target, to.level, instead)}
 }
 
-// isTesting reports whether a package is one of the aids for tests, which may use
-// each other.
+// isTesting reports whether a package is for tests only. Such packages may import each other.
 func isTesting(dir string) bool { return matches(dir, "testing/...") }
 
 // checkConfinement reports an import that only some packages may have, such as unsafe, in any other

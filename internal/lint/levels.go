@@ -20,7 +20,8 @@ func layers() []layer {
 		// Code that all other packages may use: element types, vector kernels, events, shares.
 		{"level 0, below the kernels", []string{"dtype", "internal/apportion", "internal/pause"}},
 		{"level 0", []string{"internal/kernel", "internal/race", "internal/cores", "internal/private", "internal/printable", "internal/preempt", "internal/rendezvous", "internal/scheduler", "internal/netwatch", "event", "loadbal"}},
-		// Memory that the ranks of a host share, and the calls in it; how goroutines wait.
+		// Memory that the ranks of a host share with the calls in it, and socket I/O with
+		// busy-polling.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
 		// Algorithms over the connections to two neighbours; they do not depend on a network.
 		{"level 1", []string{"ring"}},
