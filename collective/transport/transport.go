@@ -46,14 +46,14 @@ type Signal struct {
 //     len(buf) bytes; another length or another Call is a *MismatchError at the receiver
 //     and revokes.
 //  2. Messages of one (pair, Comm, Seq) arrive in the order of the Sends. All other
-//     messages are independent: a receive never waits until somebody receives an earlier,
-//     unrelated message (no head-of-line blocking). A message of zero length is a message.
+//     messages are independent: a receive never waits until an earlier, unrelated message
+//     is received (no head-of-line blocking). A message of zero length is a message.
 //     A rank may send to itself.
 //  3. All methods are safe for concurrent use. The exception is two Sends, or two Recvs, of
 //     one (pair, Comm, Seq) at the same time: their order would be undefined.
 //  4. No call outlives its ctx, its peer, or a revocation at either end: it returns nil or
-//     an error, and never hangs. A call ended by its ctx revokes, as half of its message
-//     may be under way.
+//     an error, and never hangs. A call ended by its ctx revokes, because a part of its
+//     message may be in flight.
 //  5. Revoke makes every pending and later Send and Recv fail with cause, at every rank
 //     that can be reached, in bounded time. The first cause at a rank stays. Revoke is
 //     idempotent, never blocks, and carries the cause to the other ranks by EncodeCause.
@@ -62,10 +62,10 @@ type Signal struct {
 //  7. After an error the receive buffer is undefined, and the send buffer is intact.
 //  8. Signal never blocks and may lose its message. The channel of Signals is never closed.
 //     A signal never overtakes an earlier message of the same pair.
-//  9. Close hands over the messages that were sent, ends the transport, waits for its
+//  9. Close delivers the messages that were sent, ends the transport, waits for its
 //     goroutines, and revokes locally with ErrClosed. A peer that waits for a message which
 //     the closed rank has never sent gets a *PeerError. Ranks that need nothing more from
-//     the closed rank are not disturbed.
+//     the closed rank are not revoked.
 type Transport interface {
 	// Send sends buf to a rank under e, and returns when buf may be reused.
 	Send(ctx context.Context, to int, e Envelope, buf []byte) error

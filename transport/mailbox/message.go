@@ -6,9 +6,9 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Message is a message that is arriving in the box, or that the box holds. The goroutine
-// that accepted it fills Buf and then calls Done or Abort, once, and does not use the
-// message afterwards. Messages are pooled.
+// Message is a message that is arriving in the box, or that the box holds. The goroutine that
+// accepted the message fills Buf and then calls Done or Abort, once. After that it does not use the
+// message. Messages are pooled.
 type Message struct {
 	// Buf is the destination of the payload. Its length is the size given to Accept. It
 	// belongs to the accepting goroutine until Done or Abort.

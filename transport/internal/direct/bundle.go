@@ -15,8 +15,8 @@ import (
 const (
 	maxStripes = 12
 	stripeTime = 10 * time.Millisecond
-	// stripeSize is the number of bytes that go over one connection before the next one's turn.
-	// Shorter messages cost no more than over one connection.
+	// stripeSize is the number of bytes that go over one connection before the stream goes on over
+	// the next. Shorter messages cost no more than over one connection.
 	stripeSize = 64 << 10
 )
 
@@ -29,7 +29,7 @@ func stripes(trip time.Duration) int {
 // connection b / stripeSize modulo their number. Each side works on one connection at a time; the
 // buffers of the others fill and drain meanwhile. It allows one reader and one writer at a time.
 type bundle struct {
-	net.Conn // the first one, for methods that concern only one, such as its addresses
+	net.Conn // the first connection, for methods that concern one connection, such as LocalAddr
 	socks    []net.Conn
 	// lines are the streams over socks, in the same order.
 	lines   []*netpoll.Stream

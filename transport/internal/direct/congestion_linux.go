@@ -12,13 +12,13 @@ import (
 
 // The choice between BBR and congestion control by losses (CUBIC). BBR leaves a hundredth of the
 // rate unused, and stops sending for a moment every ten seconds to measure the round trip. A flow
-// with a link of its own does not need that: it gets 95 % of the link instead of 99 %. On long
-// paths, where losses are no sign of a full queue, BBR is better (Cardwell et al., "BBR:
+// that is alone on its link has no advantage from that: it gets 95 % of the link instead of 99 %.
+// On long paths, where losses are no sign of a full queue, BBR is better (Cardwell et al., "BBR:
 // Congestion-Based Congestion Control", 2016).
 //
 // The round trip is known only after connecting. But a connection that begins under BBR paces its
 // packets by a timer for good, also after a switch: at 200 Mbit/s hundreds of interrupts a second,
-// which a peer with one processor feels. So where BBR is the system's default, sockets begin
+// which slow down a peer with one processor. So where BBR is the system's default, sockets begin
 // without BBR, and sockets of long paths switch to it.
 
 // nearBelow is the longest round trip to another host of the same network.

@@ -203,8 +203,8 @@ func (c *Conn) unix() bool {
 	return ok
 }
 
-// Addr returns the address of the other end. It is "" for the dialling end of a Unix socket, which
-// has none.
+// Addr returns the address of the other end. It is "" if the other end has dialled a Unix socket,
+// because that end has no address.
 func (c *Conn) Addr() string {
 	if a := c.sock.RemoteAddr().String(); a != "@" {
 		return a
@@ -249,7 +249,8 @@ type Progress struct {
 	Stuck bool
 }
 
-// Progress asks the kernel. Where the system does not report it, all fields are zero.
+// Progress returns the progress that the kernel reports. If the system reports none, all fields are
+// zero.
 func (c *Conn) Progress() Progress {
 	var p Progress
 	socks := socksOf(c.sock)

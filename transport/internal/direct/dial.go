@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Dial connects with the process that waits for the holder of t. With a cfg connections over TCP
-// use TLS.
+// Dial connects with the process that waits for the holder of t. If cfg is not nil, connections
+// over TCP use TLS.
 func Dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, error) {
 	c, err := dial(ctx, to, t, cfg)
 	if err != nil {

@@ -14,8 +14,8 @@
 // # Who may connect
 //
 // A Ticket is made for one connection and sent to one peer. It has a number, which the dialler
-// writes first and in the clear, and a key, which the dialler proves to hold. So a port knows which
-// Wait a connection is for before it does any work for it:
+// writes first and in the clear, and a key, which the dialler proves to hold. So a port finds the
+// Wait of a connection before it does any other work for the connection:
 //
 //	dialler                            acceptor
 //	number (16 bytes), 1          ->   finds the Wait; closes if there is none
@@ -23,15 +23,15 @@
 //	HMAC(key, "dial")             ->   compares, closes if it differs
 //	                              <-   HMAC(key, "wait")
 //
-// A number is valid once. Without TLS both sides have authenticated each other, but the bytes that
-// follow can be read and changed by anybody on the path: that is for networks that the user trusts.
-// With TLS the key is a second proof besides the certificate. On a Unix socket the kernel reports
-// the user at the other end, which must be the process's own. A socket of the abstract namespace
-// has no name in the file system, so nothing is left behind.
+// A number is valid once. Without TLS both sides have authenticated each other, but anybody on the
+// path can read and change the bytes that follow. So connections without TLS are for networks that
+// the user trusts. With TLS the key is a second proof besides the certificate. On a Unix socket the
+// kernel reports the user at the other end, which must be the process's own. A socket of the
+// abstract namespace has no name in the file system, so nothing is left behind.
 //
 // A connection without a valid number costs a goroutine and a file descriptor for a few seconds.
-// There are at most maxStrangers of them. One more closes the oldest, so that an expected dialler,
-// which sends its number at once, gets in.
+// There are at most maxStrangers such connections. A further connection closes the oldest, so that
+// the port still accepts an expected dialler, which sends its number at once.
 //
 // # Several as one
 //

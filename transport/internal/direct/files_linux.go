@@ -14,7 +14,8 @@ import (
 // MaxFiles is the number of files that can be sent in one call.
 const MaxFiles = 250
 
-// errLost means that the kernel has dropped received files, as beyond the limit of open files.
+// errLost means that the kernel has dropped received files, for example because of the limit of
+// open files.
 var errLost = errors.New("files were lost: this process has probably reached its limit of open files")
 
 // SendFiles writes b, which must not be empty, and passes the files to the other side (SCM_RIGHTS).
@@ -36,8 +37,8 @@ func (c *Conn) SendFiles(b []byte, files []*os.File) error {
 	}
 	n, _, err := sock.WriteMsgUnix(b, rights, nil)
 	runtime.KeepAlive(files)
-	// A short write has passed all descriptors, as they go with the first byte. The rest needs
-	// none.
+	// A short write has passed all descriptors, because they go with the first byte. The other
+	// bytes are sent without descriptors.
 	if err == nil && n < len(b) {
 		_, err = sock.Write(b[n:])
 	}
@@ -59,7 +60,7 @@ func (c *Conn) ReceiveFiles(b []byte) ([]*os.File, error) {
 	rights := make([]byte, unix.CmsgSpace(4*MaxFiles))
 	for len(b) > 0 {
 		n, m, flags, _, err := sock.ReadMsgUnix(b, rights)
-		// The files are collected before any error is looked at: the caller closes them.
+		// The files are collected before errors are checked, so that the caller can close them.
 		came, wrong := filesOf(rights[:m])
 		files = append(files, came...)
 		switch {

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// Offer has the addresses at which a process can be dialled, and the ticket to dial with. With the
-// zero Ticket it only informs.
+// Offer has the addresses at which a process can be dialled, and the ticket to dial with. An offer
+// with the zero Ticket has information only.
 type Offer struct {
 	// KernelID is equal on processes that share a kernel, a network namespace and a user, which may
 	// therefore share memory. It is zero where that is not known.
@@ -109,8 +109,8 @@ func (r *reader) byte() byte {
 	return 0
 }
 
-// ByTCP returns the target for a peer that is reachable at ip: a port at that address, or else one
-// at the unspecified address of the same family. It is false if there is none.
+// ByTCP returns the target for a peer that is reachable at ip: a port at that address, or otherwise
+// a port at the unspecified address of the same family. It returns false if there is no such port.
 func (o *Offer) ByTCP(ip netip.Addr) (Target, bool) {
 	ip = ip.Unmap()
 	for _, d := range o.Addrs {
@@ -141,6 +141,6 @@ func (o *Offer) ByUnix() (Target, bool) {
 type Target struct {
 	Network, Addr string
 	// MSS is the longest payload of TCP segments in both directions, in bytes, for paths that lose
-	// longer ones. 0 means the system's choice.
+	// longer segments. 0 means the system's choice.
 	MSS int
 }

@@ -19,9 +19,9 @@ const (
 	strangerTime = 5 * time.Second
 	// proveTime is how long an expected connection may take for the handshake and the proof.
 	proveTime = 20 * time.Second
-	// maxStrangers is the number of connections that have not sent a number yet. A flood of them
-	// therefore costs at most 64 descriptors. It can push out a connection of a member, which
-	// then dials again.
+	// maxStrangers is the number of connections that have not sent a number yet. So a flood of such
+	// connections costs at most 64 descriptors. A flood can close the connection of a member before
+	// its number has come. Then the member dials again.
 	maxStrangers = 64
 )
 
@@ -116,8 +116,8 @@ func listenTCP(ip netip.Addr, ports Range) (net.Listener, error) {
 	}
 }
 
-// openUnix adds the Unix socket, if the system has abstract names and the kernel ID is known. The socket's name is random: a
-// process that knows the name has seen an offer.
+// openUnix adds the Unix socket, if the system has abstract names and the kernel ID is known. The
+// name of the socket is random, so a process that knows the name has seen an offer.
 func (p *Port) openUnix() {
 	id, ok := kernelID()
 	if !ok {
@@ -188,7 +188,7 @@ func (p *Port) pauseAfterError() bool {
 }
 
 // addStranger counts a connection without a number. If there are too many it closes the oldest. It
-// is false if the port is closed.
+// returns false if the port is closed.
 func (p *Port) addStranger(sock net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,8 +204,8 @@ func (p *Port) addStranger(sock net.Conn) bool {
 	return true
 }
 
-// receive passes a connection to the Wait that expects it, or closes it. Of the connections of a
-// bundle the last to come does the handshake for all, in its goroutine.
+// receive passes a connection to the Wait that expects it, or closes it. The goroutine of the last
+// connection of a bundle does the handshake for the whole bundle.
 func (p *Port) receive(sock net.Conn) {
 	w, measured, err := p.match(sock)
 	switch {

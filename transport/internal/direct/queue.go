@@ -42,8 +42,7 @@ func (q *queue) count(sock net.Conn, n int) {
 	}
 	q.sent = 0
 	socks := socksOf(sock)
-	// The rate is taken from the bytes that the kernel reports as acknowledged, not from those
-	// written.
+	// The rate counts the bytes that the kernel reports as acknowledged, and not the written bytes.
 	rate, ok := q.rateSince(carriedOver(socks))
 	if !ok {
 		return

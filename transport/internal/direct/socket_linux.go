@@ -15,7 +15,7 @@ import (
 )
 
 // kernelID returns a hash that is equal on processes of one kernel, one network namespace and one
-// user; false if the system does not tell.
+// user; it returns false if the system does not report these.
 func kernelID() ([32]byte, bool) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -59,8 +59,8 @@ func CheckUser(sock net.Conn) error {
 
 // carried returns how many bytes of a TCP connection have arrived, and for how long bytes were in
 // flight; zeros where that is not known. The kernel counts the time in ticks of some milliseconds.
-// Its own figure of the delivery rate is momentary: if the receiving host stalls and then reads all
-// at once, it is ten times too high.
+// The delivery rate that the kernel computes is not used, because it is momentary: if the receiving
+// host stalls and then reads all bytes at once, that rate is ten times too high.
 func carried(sock net.Conn) (bytes uint64, busy time.Duration) {
 	info := tcpInfo(sock)
 	if info == nil {

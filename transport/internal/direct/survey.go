@@ -15,7 +15,7 @@ type Surveyed struct {
 
 const (
 	// surveyTime is the timeout of a survey, and surveyMore how long it goes on for slower targets
-	// after the first was measured: a target that drops packets must not hold up a view.
+	// after the first was measured: a target that drops packets must not delay a view.
 	surveyTime = 2 * time.Second
 	surveyMore = 300 * time.Millisecond
 )
@@ -52,7 +52,8 @@ func Survey(ctx context.Context, targets []Target, t Ticket) []Surveyed {
 const Usual = 1 << 20
 
 // Fastest returns the index of the target at which a message of Usual bytes arrives first. Among
-// nearly equal ones it is the first in the list. It is -1 if none could be measured.
+// nearly equal targets Fastest returns the first in the list. It returns -1 if no target could be
+// measured.
 func Fastest(all []Surveyed) int {
 	best := -1
 	for i, s := range all {

@@ -20,8 +20,9 @@ const (
 )
 
 // Ticket lets one peer connect once. It is sent to that peer over an encrypted connection. On the
-// new connection Number goes in the clear, and Key never: each side shows an HMAC by it, with a
-// label of its own, so that neither can send back the HMAC that it has received.
+// new connection the dialler sends Number in the clear. Neither side sends Key: each proves by an
+// HMAC that it holds Key. The two HMACs have different labels, so that no side can send back the
+// HMAC that it has received.
 type Ticket struct {
 	Number [numberSize]byte // names the Wait; may be seen by others
 	Key    [keySize]byte    // secret of the two peers

@@ -12,14 +12,14 @@ const maxCandidates = 16
 // not safe for concurrent use; the lock of the Socket guards it.
 //
 // The first answer that arrives decides, whatever the order of the candidates. ICE goes on to
-// compare pairs of candidates and nominates one of them (RFC 8445, section 8); that is left out, as
-// all paths that answer avoid the relay, and the nearest one answers first.
+// compare pairs of candidates and nominates one of them (RFC 8445, section 8); A check does not do
+// that, because every path that answers avoids the relay, and the nearest path answers first.
 type check struct {
 	credential Credential
 	role       byte // this side's
 	// tx is the transaction ID of the requests of this check.
 	tx [12]byte
-	// learns is set if the socket then accepts QUIC packets from the senders of valid requests and
+	// learns is set if the socket accepts QUIC packets from the senders of valid requests and
 	// answers. The sender of a valid request also becomes a candidate.
 	learns bool
 	ask    []netip.AddrPort // candidates

@@ -12,8 +12,8 @@
 // be. A request opens a mapping in the sender's router. Its answer shows that the address works in
 // both directions.
 //
-// A socket ignores everybody else. A message is valid only with the HMAC of a credential, which the
-// two sides have exchanged over an encrypted and authenticated connection. QUIC packets pass only
-// from addresses that have sent a valid message. Packets of strangers are discarded unread, without
-// an answer.
+// A socket ignores all other senders. A message is valid only with the HMAC of a credential, which
+// the two sides have exchanged over an encrypted and authenticated connection. QUIC packets pass
+// only from addresses that have sent a valid message. Packets of strangers are discarded unread,
+// without an answer.
 package punch

@@ -20,9 +20,9 @@ const (
 	lastPause  = 160 * time.Millisecond
 )
 
-// Account limits the work for QUIC packets of an address. It is called with the size in bytes of a
-// packet that was received or sent, the other size being 0. For a received packet it returns
-// whether QUIC is to read it.
+// Account limits the work for QUIC packets of an address. It is called for each packet that was
+// received or sent, with its size in bytes as read or sent; the other argument is 0. For a received
+// packet it returns whether QUIC may read the packet.
 type Account func(read, sent int) bool
 
 // Socket is a UDP socket for QUIC that also makes and answers checks. Checks are processed in
@@ -130,7 +130,7 @@ func (s *Socket) process(b []byte, from netip.AddrPort) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.checks[m.user]
-	// No check has this credential: the packet is late, or from a stranger. It gets no answer.
+	// No check has this credential: the packet is late, or from a stranger. So there is no answer.
 	if r == nil {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (s *Socket) process(b []byte, from netip.AddrPort) []byte {
 		s.passes[from] = r.account
 		r.added = append(r.added, from)
 	}
-	// One token is enough: search looks at the whole state after each.
+	// One token is enough: search reads the whole state after each token.
 	select {
 	case r.changed <- struct{}{}:
 	default:
@@ -148,8 +148,8 @@ func (s *Socket) process(b []byte, from netip.AddrPort) []byte {
 	return answer
 }
 
-// begin delivers messages to the check k until end is called. QUIC packets of the addresses that
-// the check has proven pass also afterwards.
+// begin delivers messages to the check k until end is called. After that, QUIC packets from the
+// addresses that the check has proven still pass.
 func (s *Socket) begin(k *check, account Account) (r *running, end func()) {
 	r = &running{check: k, account: account, changed: make(chan struct{}, 1)}
 	s.mu.Lock()
@@ -182,8 +182,8 @@ func (s *Socket) Observe(ctx context.Context, c Credential, server netip.AddrPor
 	return plain(r.mapped), nil
 }
 
-// CheckList describes an attempt of two sides to reach each other. Both make it at about the same
-// time.
+// CheckList describes an attempt of two sides to reach each other. Both sides start at about the
+// same time.
 type CheckList struct {
 	Credential Credential       // shared by both sides
 	Initiator  bool             // true on one of the two sides
@@ -192,8 +192,8 @@ type CheckList struct {
 }
 
 // StartChecks starts a search for the other side. Found returns an address that works in both
-// directions. QUIC packets from it pass until Drop. The other side may need more time to find its
-// address, so this side answers checks until Leave.
+// directions. QUIC packets from that address pass until Drop. The other side may need more time to
+// find its address, so this side answers checks until Leave.
 func (s *Socket) StartChecks(m CheckList) *Search {
 	role := responder
 	if m.Initiator {
@@ -219,8 +219,9 @@ func (m *Search) Found(ctx context.Context) (netip.AddrPort, error) {
 	return at, nil
 }
 
-// Leave ends the search. It must be called once, also if Found has failed. QUIC does not get
-// packets any more from addresses that the search has found and for which keep returns false.
+// Leave ends the search. It must be called once, also if Found has failed. For each address that
+// the search has found, Leave calls keep. If keep returns false, QUIC gets no further packets from
+// that address.
 func (m *Search) Leave(keep func(netip.AddrPort) bool) {
 	m.end()
 	m.s.mu.Lock()

@@ -192,8 +192,8 @@ func parse(b []byte) (s sealed, ok bool) {
 	return s, false
 }
 
-// attribute decodes one attribute; those that are unknown are skipped. It returns false for a
-// malformed one.
+// attribute decodes one attribute, and skips an unknown attribute. It returns false if the
+// attribute is malformed.
 func (m *message) attribute(kind uint16, value []byte) bool {
 	switch kind {
 	case attrUsername:
