@@ -43,8 +43,8 @@ const (
 	BF16
 )
 
-// TypeOf returns the Type of T. The compiler cannot resolve the switch, so it costs a few
-// comparisons: call it once for a vector, not for an element.
+// TypeOf returns the Type of T. TypeOf costs a few comparisons, because the compiler does not
+// resolve its switch. So call it once for a vector, not for each element.
 func TypeOf[T Number]() Type {
 	var z T
 	switch any(z).(type) {

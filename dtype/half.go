@@ -10,9 +10,8 @@ func (h Float16) Float32() float32 {
 	if abs >= 0x7c00 {
 		return math.Float32frombits(sign | 0x7f800000 | quiet32(abs<<13&0x7fffff))
 	}
-	// As a float32 the shifted bits mean a number that is too small by a factor of 2^112, because
-	// the exponents of the two formats are biased by 15 and by 127. The product is exact, for
-	// subnormal numbers too.
+	// As a float32, abs<<13 is too small by a factor of 2^112, because the exponent biases of the
+	// two formats are 15 and 127. The product is exact, for subnormal numbers too.
 	f := math.Float32frombits(abs<<13) * 0x1p112
 	return math.Float32frombits(sign | math.Float32bits(f))
 }
@@ -26,7 +25,7 @@ func ToFloat16(f float32) Float16 {
 	switch {
 	case abs > 0x7f800000:
 		return sign | 0x7e00 | Float16(abs>>13&0x3ff)
-	case abs >= 0x477ff000: // half way between the greatest finite float16 and 2^16
+	case abs >= 0x477ff000: // midpoint of the greatest finite float16 and 2^16
 		return sign | 0x7c00
 	case abs < 0x38800000: // below 2^-14: a subnormal float16
 		// The unit in the last place of 0.5 as a float32 is 2^-24. A subnormal float16 has the same
@@ -60,7 +59,8 @@ func ToBFloat16(f float32) BFloat16 {
 	return BFloat16((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
-// quiet32 sets the quiet bit of a NaN's fraction. The fraction of an infinity is 0 and stays so.
+// quiet32 sets the quiet bit of a NaN's fraction. It leaves the fraction of an infinity, which is
+// 0, unchanged.
 func quiet32(bits uint32) uint32 {
 	if bits&0x7fffff == 0 {
 		return bits

@@ -46,7 +46,8 @@ func (f format) round(x float64) float64 {
 	return y
 }
 
-// isNaN reports whether a bit pattern is a NaN: without its sign it is greater than infinity.
+// isNaN reports whether a bit pattern is a NaN: without the sign bit, the pattern of a NaN is
+// greater than the pattern of infinity.
 func (f format) isNaN(h uint16) bool { return h&0x7fff > uint16((1<<(15-f.fraction)-1)<<f.fraction) }
 
 // half is one of the two types under test.
@@ -71,7 +72,7 @@ func halves() []half {
 // sameFloat reports whether two numbers have the same bits, so it distinguishes 0 and -0.
 func sameFloat(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
 
-// Every bit pattern converts to its value, and back to itself.
+// Every bit pattern converts to its value, and the value converts back to the same bit pattern.
 func TestHalfEveryPattern(t *testing.T) {
 	for _, ty := range halves() {
 		for i := range 1 << 16 {
@@ -111,8 +112,8 @@ func (ty half) checkRound(t rapid.TB, f float32) {
 	}
 }
 
-// The result of rounding changes only at the midpoints between neighbours. If these points and the float32 values next to them
-// are right, all values are.
+// The result of rounding changes only at the midpoints between neighbours. If the results at these
+// points and at the float32 values next to them are right, all results are right.
 func TestHalfEveryTie(t *testing.T) {
 	infinity := float32(math.Inf(1))
 	for _, ty := range halves() {

@@ -37,7 +37,7 @@ func (w *world) step(ids []elastic.ID, others ...elastic.Candidate) float64 {
 	return w.work/float64(sum) + float64(len(ids)+len(others))*w.tax
 }
 
-// judging is a State of that job, a Judge and a Trier.
+// judging is a State of the job that world models. It implements Judge and Trier.
 type judging struct {
 	replayer
 	w    *world
@@ -78,7 +78,7 @@ func judged(n int) (*rig, *world) {
 	return r, w
 }
 
-// come starts a newcomer of the given speed, which counts until the end.
+// come runs a newcomer of the given speed, which counts steps until the end of the job.
 func (r *rig) come(ctx context.Context, w *world, id elastic.ID, speed int64) (*loop, error) {
 	w.mu.Lock()
 	w.speeds[id] = speed
@@ -152,8 +152,8 @@ func TestFastNewcomerIsLetIn(t *testing.T) {
 	})
 }
 
-// A slow newcomer is parked, with a logged reason. It follows the job. When a member dies it is
-// admitted within two seconds, without copying the state again.
+// A slow newcomer is parked, with a logged reason. It follows the job. When a member dies, the
+// newcomer is admitted soon, without copying the state again.
 func TestSlowNewcomerIsParkedUntilAMemberDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := judged(4)

@@ -15,8 +15,8 @@ type unprovenCase struct {
 	want   error
 }
 
-// This tests which members keep a newcomer out, and whether for now or because the two cannot
-// connect.
+// A member that a newcomer has not reached keeps the newcomer out: with ErrNotYet if the newcomer
+// has not tried yet, and with errUnreachable if the two cannot connect.
 func TestUnproven(t *testing.T) {
 	checkUnproven(t, map[string]unprovenCase{
 		"all are reached":       {func(*admission, *offer) {}, nil},
@@ -44,7 +44,8 @@ func TestUnproven(t *testing.T) {
 	})
 }
 
-// This tests the same for other newcomers.
+// An admitted newcomer that another newcomer has not reached keeps the other one out in the same
+// way.
 func TestUnprovenNewcomers(t *testing.T) {
 	checkUnproven(t, map[string]unprovenCase{
 		"another newcomer":    {func(a *admission, _ *offer) { a.note(other(), Entry{}) }, ErrNotYet},
@@ -99,7 +100,7 @@ func checkUnproven(t *testing.T, cases map[string]unprovenCase) {
 }
 
 // A reply to a newcomer introduces one other newcomer of each host with which the first has not
-// connected, if possible one that the first has not tried in vain.
+// connected, if possible a newcomer that the first has not tried in vain to reach.
 func TestComing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := testAdmission(t, 3)
@@ -145,7 +146,8 @@ func TestApprovalIsNotRenewed(t *testing.T) {
 	})
 }
 
-// testAdmission returns the admission of a member of a view of n members. No goroutine calls functions.
+// testAdmission returns the admission of a member of a view of n members. No goroutine runs the
+// functions of its event loop.
 func testAdmission(t *testing.T, n int) *admission {
 	w := wall{sent: make(chan string)}
 	l := newEventLoop()
@@ -157,7 +159,8 @@ func testAdmission(t *testing.T, n int) *admission {
 	return a
 }
 
-// calledAdmission returns a test admission with a goroutine that calls functions.
+// calledAdmission returns a test admission with a goroutine that runs the functions of its event
+// loop.
 func calledAdmission(t *testing.T) *admission {
 	a := testAdmission(t, 3)
 	a.loop.functions = make(chan func())
@@ -181,8 +184,8 @@ func calledAdmission(t *testing.T) *admission {
 	return a
 }
 
-// A member that a newcomer cannot reach is told to connect with the newcomer. Lost members, and
-// peers that are no members, are not told.
+// A member that a newcomer cannot reach is asked to dial the newcomer. Lost members, and peers that
+// are no members, are not asked.
 func TestRequestReverseDials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := testAdmission(t, 4)
@@ -222,7 +225,7 @@ func TestReverseDial(t *testing.T) {
 			t.Error("more than the bound are called")
 		default:
 		}
-		a.loop.do(func() { a.dialBack(reverseDial{ID: "a"}) }) // a second call for the same newcomer
+		a.loop.do(func() { a.dialBack(reverseDial{ID: "a"}) }) // a second attempt with the same newcomer, after the first has ended
 		<-sent
 	})
 }

@@ -91,7 +91,7 @@ func TestKillInTurn(t *testing.T) {
 	})
 }
 
-// If a launcher knows of the deaths the remaining members go on, however many died.
+// If a launcher reports the deaths, the remaining members go on, however many members died.
 func TestCertainDeaths(t *testing.T) {
 	for _, dead := range [][]int{{0}, {1, 2}, {0, 1, 2}, {0, 1, 3}} {
 		t.Run(fmt.Sprint(dead), func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestCertainDeaths(t *testing.T) {
 	}
 }
 
-// launch is run with a launcher that reports deaths to the survivors shortly afterwards.
+// launch is like run, but a launcher reports each death to the survivors shortly after the death.
 func (p *peers) launch(t *testing.T, until int64, groups []*elastic.Group, dead []bool, at int64) {
 	errs := p.each(t, func(ctx context.Context, i int) error {
 		g, err := elastic.Join(ctx, p.config(i, p.members))

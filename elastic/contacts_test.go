@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A newcomer believes that the job has ended when offers have found for a while that nobody listens.
-// A long pause between two rounds, in which there is no offer, is no sign.
+// A newcomer considers the job ended when for desertedAfter all offers have found that no process
+// listens. The time after the last offer does not count.
 func TestDeserted(t *testing.T) {
 	l := &lookout{joiner: &joiner{d: testDriver(t, 1, 0), group: &Group{cfg: Config{RejoinTimeout: time.Hour}}}, last: errors.New("the last")}
 	now := time.Now()
@@ -34,8 +34,9 @@ func TestDeserted(t *testing.T) {
 	}
 }
 
-// A newcomer asks its contacts until a member has replied, and again after a round without a reply:
-// some contacts may be newcomers, too, so they are asked a few at first and then more.
+// A newcomer makes offers to its contacts until a member has replied, and again after a round
+// without a reply. Contacts may be newcomers, too, so the first round has only a few contacts, and
+// each further round more.
 func TestContacts(t *testing.T) {
 	listed := []Member{{ID: "1"}, {ID: "2"}, {ID: "3"}}
 	j := &joiner{reach: newReach(Member{ID: "self"}, false), group: &Group{cfg: Config{Contacts: func() []Member { return listed }},

@@ -39,7 +39,7 @@ func (d *driver) effects() string {
 	return s
 }
 
-// No message of an outsider changes anything, whichever outsider it is: a holder of a ticket, an
+// No message of an outsider changes the driver, whichever outsider it is: a holder of a ticket, an
 // admitted newcomer in no view yet, a member that was put out, or a member of another branch. The
 // table has a row for each kind.
 func TestControlOfOutsiders(t *testing.T) {
@@ -67,7 +67,7 @@ func TestControlOfOutsiders(t *testing.T) {
 	})
 }
 
-// The same messages take effect if a member sends them, so the test above is not vacuous.
+// The same messages take effect if a member sends them, so TestControlOfOutsiders is not vacuous.
 func TestControlOfMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, kind := range []controlKind{controlHeartbeat, controlStepDown, controlForeignJoin, controlForeignJoinAck, controlReverseDial} {

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// A heartbeat survives its encoding, with all fields.
+// A decoded heartbeat equals the heartbeat that was encoded.
 func TestHeartbeatRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := heartbeat{
@@ -37,7 +37,8 @@ func TestHeartbeatOfVeryBusy(t *testing.T) {
 	}
 }
 
-// Decoders return an error for any malformed input, and accepted input has exactly one encoding.
+// Decoders do not panic on any input, and a decoded message is the same after another encoding and
+// decoding.
 func FuzzControl(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(heartbeat{Entered: 3, Step: 9, Reply: true, First: [32]byte{1}, Busy: "evaluating"}.append(nil))
@@ -78,7 +79,7 @@ func FuzzControl(f *testing.F) {
 	})
 }
 
-// Replies come from members; still, decoding does not panic on any input.
+// Decoding a reply does not panic on any input, and returns an error for a reply without content.
 func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"refused":"x"}`))
 	f.Add([]byte(`{"members":[{"id":"a"}]}`))

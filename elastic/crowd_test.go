@@ -37,9 +37,9 @@ type port struct {
 	at     int
 	events chan PeerEvent
 	closed atomic.Bool
-	silent atomic.Bool  // its host has lost its power: no error reaches the senders
+	silent atomic.Bool  // the member's host has lost its power, so senders get no error
 	bytes  atomic.Int64 // number of bytes sent
-	peers  sync.Map     // the IDs to which it has sent
+	peers  sync.Map     // the IDs to which the member has sent messages
 }
 
 // newCrowd returns a network that loses the given share of the messages.
@@ -81,7 +81,7 @@ func (p *port) Send(_ context.Context, to ID, msg []byte) error {
 	return nil
 }
 
-// fate draws the fate of a message.
+// fate draws whether a message is lost, and the delay of the message.
 func (p *port) fate() (lost bool, delay time.Duration) {
 	r := &p.rng[p.at%len(p.rng)]
 	r.Lock()
@@ -125,8 +125,8 @@ func (k hashKeys) Verify(id ID, text, signature []byte) bool {
 	return string(hashKeys(id).Sign(text)) == string(signature)
 }
 
-// sharedViews has one copy of each view for all members of a swarm, so its memory does not grow with
-// the square of its members.
+// sharedViews has one copy of each view for all members of a swarm, so the memory of a swarm does
+// not grow with the square of the number of members.
 type sharedViews struct {
 	machines *member.Views // of the membership machines
 
@@ -142,7 +142,7 @@ func newSharedViews() *sharedViews {
 	return &sharedViews{machines: member.NewViews(keptViews), views: make(map[member.Hash]View)}
 }
 
-// convert is fromView, and converts each view once.
+// convert returns the same as fromView, and calls fromView once for each view.
 func (s *sharedViews) convert(mv member.View, old View) View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +152,8 @@ func (s *sharedViews) convert(mv member.View, old View) View {
 	}
 	v := fromView(mv, old)
 	s.views[mv.Hash()] = v
-	// A member that lags behind by more than keptViews views makes its view anew.
+	// For a member that lags behind by more than keptViews views, a dropped view is converted
+	// again.
 	if s.line = append(s.line, mv.Hash()); len(s.line) > keptViews {
 		delete(s.views, s.line[0])
 		s.line = s.line[1:]
@@ -167,7 +168,7 @@ type swarm struct {
 	shared  *sharedViews
 	rng     *rand.Rand
 	next    int       // number that the next peer gets
-	drivers []*driver // drivers of the live members that stay, and of newcomers
+	drivers []*driver // drivers of the live members that are not leaving, and of newcomers
 	leavers sync.WaitGroup
 }
 
@@ -226,7 +227,7 @@ func (s *swarm) start(self Member, p *port, first *member.View) *driver {
 // port returns the port of a driver.
 func (d *driver) port() *port { return d.ep.Network.(*port) }
 
-// take removes and returns an agreed member from the list of members that stay.
+// take chooses a random member that is in a view, and removes it from drivers.
 func (s *swarm) take() *driver {
 	for {
 		i := s.rng.IntN(len(s.drivers))
@@ -270,7 +271,8 @@ func (s *swarm) leave(d *driver) {
 	})
 }
 
-// join starts a newcomer. It asks four members for admission, repeatedly, until it is in a view.
+// join starts a newcomer. The newcomer asks four members for admission, repeatedly, until it is in
+// a view.
 func (s *swarm) join() *driver {
 	self := s.describe()
 	d := s.start(self, s.listen(self.ID), nil)

@@ -59,8 +59,8 @@ func (l lateHost) watch(t *testing.T, lasting time.Duration) (suspicions int) {
 	return suspicions
 }
 
-// On a host where processes wait for a processor for up to some seconds, no live process is
-// suspected.
+// On a host where processes wait for a processor for up to a second, no live process is suspected.
+// With longer waits there are hardly any suspicions.
 func TestLateHostIsNotSuspected(t *testing.T) {
 	total := 0
 	for seed := range uint64(40) {
@@ -79,8 +79,8 @@ func TestLateHostIsNotSuspected(t *testing.T) {
 	}
 }
 
-// A real silence is detected within its limit, which includes the probes. A process that waits for
-// a processor is excused while it waits.
+// A silent member is suspected at the limit of silence, and the probes do not delay the suspicion.
+// A process that waits for a processor is not suspected while it waits.
 func TestProcessStates(t *testing.T) {
 	for _, c := range []struct {
 		state    ProcessState
@@ -116,7 +116,8 @@ func TestProcessStates(t *testing.T) {
 	}
 }
 
-// The usual pauses of a member that has not spoken yet are unknown, so its silence does not count.
+// The usual pauses of a member that has sent no message yet are unknown, so silence of less than
+// mostSilence does not count.
 func TestNotJudgedBeforeTheFirstWord(t *testing.T) {
 	now := time.Unix(0, 0)
 	d := detector{silence: newSilence(now)}
@@ -128,8 +129,9 @@ func TestNotJudgedBeforeTheFirstWord(t *testing.T) {
 	}
 }
 
-// A member that a helper has reached gets the limit once more. A member that has reported that it
-// does not hear this member must send a message that it hears it again.
+// If a helper has reached a silent member, the limit of silence counts a second time. A member that
+// reports that it does not hear this member is suspected unless it soon reports that it hears this
+// member again.
 func TestVouchedAndDeaf(t *testing.T) {
 	begin := time.Unix(0, 0)
 	for _, c := range []struct {

@@ -32,8 +32,8 @@ func (w wall) Events() <-chan PeerEvent { return nil }
 func (w wall) Redial(ID)                {}
 func (w wall) Introduce([]Member) error { return nil }
 
-// testDriver returns the driver of a member of a view of n members. It has neither a goroutine nor
-// a machine.
+// testDriver returns the driver of a member of a view of n members. The driver has neither a
+// goroutine nor a machine.
 func testDriver(t *testing.T, n, self int) *driver {
 	r := testRoster(n, self)
 	d := idleDriver(new(Config), Endpoint{Self: r.self, Network: wall{sent: make(chan string)}}, nil)
@@ -45,7 +45,7 @@ func testDriver(t *testing.T, n, self int) *driver {
 	return d
 }
 
-// testRoster returns the roster of a member of a view of n members, which have all spoken.
+// testRoster returns the roster of a member of a view of n members, which have all sent a message.
 func testRoster(n, self int) *roster {
 	r := &roster{peers: make(map[ID]*peer)}
 	v := View{Epoch: 3}
@@ -60,7 +60,8 @@ func testRoster(n, self int) *roster {
 	return r
 }
 
-// Views of one epoch may have other members: if the first views differ, a member meets another one.
+// Two views of one epoch may have different members: a member that was given another first view
+// than the others may receive a view of the others with the epoch of its own view.
 func TestWatchedInAnotherViewOfTheEpoch(t *testing.T) {
 	d := testDriver(t, 5, 0)
 	d.replace(View{Epoch: d.view.Epoch, Members: []Member{d.self, {ID: "other"}}})
@@ -128,8 +129,8 @@ func TestSpanOfNewcomer(t *testing.T) {
 	})
 }
 
-// An idle member handles all ticks up to its next heartbeat at once, but no tick waits while it has
-// work.
+// An idle member handles all ticks up to its next heartbeat at once. A member whose machine has
+// work handles each tick separately.
 func TestSpan(t *testing.T) {
 	for name, c := range map[string]struct {
 		members     int
@@ -167,7 +168,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// A time in which this process did not run does not count as silence of others.
+// A period in which this process did not run does not count as silence of other members.
 func TestOwnLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, late := range []time.Duration{tickPeriod, 2 * time.Second, time.Hour} {
@@ -186,9 +187,9 @@ func TestOwnLateness(t *testing.T) {
 	})
 }
 
-// A member makes way for a new session only under three conditions: another member asks for it, the
-// request names the session that this member is in, and this member has not reported that it is
-// busy.
+// A member steps down only if another member of the view requests it and the request names the
+// present epoch. It does not step down if it has entered another session since, waits itself the
+// member itself waits for others to enter, or has reported that it is busy.
 func TestMakeWayConditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -223,8 +224,8 @@ func TestMakeWayConditions(t *testing.T) {
 	})
 }
 
-// A member that hears of a peer of another launcher never relies on a single launcher again, and
-// acknowledges.
+// A member that receives the announcement of a peer of another launcher acknowledges it, and never
+// relies on a single launcher again.
 func TestForeignIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := testDriver(t, 3, 0)
@@ -242,8 +243,8 @@ func TestForeignIsNoted(t *testing.T) {
 	})
 }
 
-// The messages that wait for a receiver that accepts none are bounded. The newest are kept, in
-// order.
+// If a receiver accepts no messages, the number of messages that wait for it is bounded. The queue
+// keeps the newest messages, in order.
 func TestSendQueueKeepsTheNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := wall{sent: make(chan string)}
@@ -289,8 +290,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// A member vouches for a probed member that answers it. A member that hears nobody sends other
-// heartbeats, too.
+// A helper vouches for a probed member only if the member has answered the helper. Other heartbeats
+// do not count, because a member that receives nothing also sends them.
 func TestVouchesForAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := testDriver(t, 3, 0)

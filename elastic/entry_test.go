@@ -11,8 +11,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Reports of an entry come at intervals that double, and one comes when members are to be asked to
-// make way.
+// The interval between reports of an entry doubles, and one report is due at makeWayAfter, when
+// members are asked to step down.
 func TestEntryReports(t *testing.T) {
 	begun := time.Unix(1000, 0)
 	var e entry
@@ -42,9 +42,8 @@ func TestEntryReports(t *testing.T) {
 	}
 }
 
-// A member that hangs in the program while the others enter a session is named, and asked to make
-// way once it has held them up for long. A member that is busy, or was in no session yet, is named
-// only.
+// A member whose program hangs while the others enter a session is named in the log, and is asked
+// to step down after makeWayAfter. A member that is busy, or was in no session yet, is only named.
 func TestAbsentIsAskedToMakeWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -86,8 +85,8 @@ func TestAbsentIsAskedToMakeWay(t *testing.T) {
 	})
 }
 
-// While a member enters a session, it does not name a member that does not answer in a call: that
-// member may wait for others, too.
+// A member that enters a session logs no stall because of a member that does not answer, because
+// that member may itself wait for others.
 func TestWaitingInConnectIsNotNamed(t *testing.T) {
 	for _, entering := range []bool{true, false} {
 		d := testDriver(t, 3, 0)

@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// A function runs in the goroutine of the loop and its result comes back; after the end of the loop
-// there is no result, and nobody waits.
+// ask returns the result of a function that the goroutine of the loop has run. After the end of the
+// loop, ask returns at once without a result.
 func TestAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newEventLoop()

@@ -30,7 +30,7 @@ type rig struct {
 	loops          []*loop
 	groups         []*elastic.Group // guarded by mu
 	mu             sync.Mutex
-	lives          []int // number of identities of each member, guarded by mu
+	lives          []int // number of new identities of each member, guarded by mu
 }
 
 func newRig(n int, c simnet.Config) *rig {
@@ -93,8 +93,8 @@ func (r *rig) run(t *testing.T) []error {
 // after waits in virtual time.
 func after(d time.Duration) { <-time.After(d) }
 
-// outAfter returns the time from the given begin until all other members had a view without the
-// member.
+// outAfter returns the time from begin until all other members had a view without the member id. It
+// requires that at least the given number of other members had such a view.
 func (r *rig) outAfter(t *testing.T, id elastic.ID, begin time.Time, others int) time.Duration {
 	t.Helper()
 	out := make(map[string]time.Time)
@@ -144,8 +144,9 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// explained checks that the log tells why a silent member is out. Each member that suspected it
-// logs the limit that was exceeded, and the member that proposed the decision logs the reason.
+// explained checks that the log tells why a silent member was put out. Each member that suspected
+// the silent member logs the exceeded limit, and the member that proposed the decision logs the
+// reason.
 func (r *rig) explained(t *testing.T, id elastic.ID) {
 	t.Helper()
 	told := false
@@ -168,7 +169,7 @@ func (r *rig) explained(t *testing.T, id elastic.ID) {
 }
 
 // A member whose messages are lost without an error, in both directions or in one, is put out
-// within two seconds, too.
+// within two seconds.
 func TestBlackHole(t *testing.T) {
 	for _, way := range []string{"both", "in", "out"} {
 		t.Run(way, func(t *testing.T) {
@@ -203,7 +204,8 @@ func TestBlackHole(t *testing.T) {
 	}
 }
 
-// A partitioned minority parks, and comes back by itself when the partition heals.
+// The members of a partitioned minority wait, and join again by themselves when the partition
+// heals.
 func TestPartitionHeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(5, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -223,7 +225,7 @@ func TestPartitionHeals(t *testing.T) {
 	})
 }
 
-// If connections break while all members live, a session is lost but no member.
+// If connections break while all members live, only the session is lost, and no member is put out.
 func TestResetConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(4, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})

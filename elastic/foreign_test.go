@@ -48,8 +48,8 @@ func (p *peers) vouched(launcher string) {
 }
 
 // heirs counts at one member, whose group is g. After five steps in a session of the given size all
-// other members die at once, and this member is told of the deaths. It continues to count up to the
-// step until. heirs returns the error of its loop.
+// other members die at once, and Group.Dead reports the deaths to this member. This member
+// continues to count up to the step until. heirs returns the error of its loop.
 func heirs(ctx context.Context, p *peers, g *elastic.Group, size int, until int64) (*loop, error) {
 	l := &loop{g: g, state: new(replayer), until: until, pause: oneStep}
 	g.Hold(l.state, nil)
@@ -72,8 +72,8 @@ func heirs(ctx context.Context, p *peers, g *elastic.Group, size int, until int6
 	return l, l.run(ctx)
 }
 
-// A peer of another launcher is admitted only after every member has noted that there are several
-// launchers. From then on no launcher's report replaces a vote.
+// A peer of another launcher is admitted only after every member has acknowledged that there are
+// several launchers. From then on no launcher's report replaces a vote.
 func TestForeignLauncher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)

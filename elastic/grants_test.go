@@ -17,8 +17,8 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// guarded returns a rig whose members admit newcomers with a grant named by the part of their ID
-// before the first "-".
+// guarded returns a rig whose members admit a newcomer only by a grant: its key is the part of the
+// newcomer's ID before the first "-".
 func guarded(n int) *rig {
 	r := newRig(n, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
 	r.groups = make([]*elastic.Group, n)
@@ -45,7 +45,7 @@ func (r *rig) group(i int) *elastic.Group {
 	return r.groups[i]
 }
 
-// entryOf returns Config.Entry of the member with a group.
+// entryOf returns Config.Entry for the member whose group the function group returns.
 func entryOf(group func() *elastic.Group) func(elastic.ID) (elastic.Entry, error) {
 	return func(id elastic.ID) (elastic.Entry, error) {
 		key, _, _ := strings.Cut(string(id), "-")
@@ -63,8 +63,9 @@ func entryOf(group func() *elastic.Group) func(elastic.ID) (elastic.Entry, error
 	}
 }
 
-// Of many newcomers that ask all members at once, exactly the number of the grant's uses is
-// admitted, even though its issuer is killed meanwhile. The others are refused with a reason.
+// Of many newcomers that ask all members at once, exactly as many are admitted as the grant has
+// uses, even though the issuer of the grant is killed meanwhile. The others are refused with a
+// reason.
 func TestUsesAreCounted(t *testing.T) {
 	for seed := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) {
@@ -107,7 +108,7 @@ func TestUsesAreCounted(t *testing.T) {
 	}
 }
 
-// A revoked grant admits nobody; peers that it has admitted stay.
+// A revoked grant admits no further peers; peers that it has admitted stay members.
 func TestRevokedGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := guarded(3)
@@ -146,7 +147,7 @@ func TestRevokedGrant(t *testing.T) {
 }
 
 // A kicked member is out within two seconds, whatever its rank, and whether it responds or not. It
-// stays out, and so do all newcomers that come by the grants that it issued. The job goes on.
+// cannot join again, and no newcomer can join by a grant that it issued. The job goes on.
 func TestKick(t *testing.T) {
 	for victim := range 4 {
 		for _, stopped := range []bool{false, true} {

@@ -51,8 +51,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Members that were given different first views soon end with an error that says so. The members
-// with the same first view may go on without the others.
+// A member that was given another first view than the others soon ends with an error that says so.
+// The others may go on without it.
 func TestJoinDisagreement(t *testing.T) {
 	swapped := func(m []elastic.Member) []elastic.Member { return append([]elastic.Member{m[1], m[0]}, m[2:]...) }
 	fewer := func(m []elastic.Member) []elastic.Member { return m[1:] }
@@ -85,7 +85,7 @@ func TestJoinDisagreement(t *testing.T) {
 	}
 }
 
-// The others go on without a member that does not come, and log it.
+// The others go on without a member that does not start, and log the loss.
 func TestJoinWithoutMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)
@@ -160,7 +160,7 @@ func TestJoinArguments(t *testing.T) {
 	}
 }
 
-// Next ends with its context.
+// Next returns when its context ends.
 func TestNextCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := newPeers(1).joined(t, func(ctx context.Context, g *elastic.Group, s *elastic.Session) error {
@@ -175,7 +175,7 @@ func TestNextCancelled(t *testing.T) {
 	})
 }
 
-// A stall of the communicator is logged with the IDs of the members that hold it up.
+// A stall of a collective call is logged with the IDs of the members for which the call waits.
 func TestStallEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)
@@ -211,7 +211,7 @@ func (c incapable) Connect(context.Context, elastic.View, int) (transport.Transp
 	return nil, c.why
 }
 
-// A connection that no view can ever make is an error at once, and does not lead to further views.
+// If Connect returns an ErrNoView, the group ends with the error at once, without further views.
 func TestNoWayAtAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)

@@ -79,7 +79,7 @@ func (p *peers) config(i int, first []elastic.Member) elastic.Config {
 	return cfg
 }
 
-// late returns the Config of a newcomer that knows members by their IDs.
+// late returns the Config of a newcomer with the given members as contacts.
 func (p *peers) late(self elastic.Member, contacts ...elastic.Member) elastic.Config {
 	return elastic.Config{Endpoint: p.network.Endpoint(self), Sink: p.sink,
 		Contacts: func() []elastic.Member { return contacts }}
@@ -190,8 +190,8 @@ func (c *replayer) Apply(r io.Reader) error {
 	return nil
 }
 
-// loop is a training loop that counts: in every step all members add a one, so the sum shows how
-// many took part.
+// loop is a training loop that counts: in every step each member contributes a one, so the sum is
+// the number of contributions.
 type loop struct {
 	g     *elastic.Group
 	state interface {
@@ -221,7 +221,7 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// session counts in one session. If it returns nil the job is done.
+// session runs steps in one session. If it returns nil the job is done.
 func (l *loop) session(ctx context.Context, s *elastic.Session) error {
 	for l.state.Step() < l.until {
 		if l.before != nil {

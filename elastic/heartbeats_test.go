@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// testHeartbeats returns the heartbeats of a member of a view of n members. The messages stay in the
-// queues.
+// testHeartbeats returns the heartbeatSender of a member of a view of n members. Messages stay in
+// the send queues.
 func testHeartbeats(t *testing.T, n, self int) *heartbeatSender {
 	h := &heartbeatSender{testRoster(n, self), &tickClock{ticked: time.Now()}, new(selfReport), new(singleLauncher), newSendQueues(nil)}
 	h.out.cancel()
@@ -36,8 +36,8 @@ func (h *heartbeatSender) count() (n int) {
 	return n
 }
 
-// In a large group periodic heartbeats are less frequent, and rare between members of one host.
-// Changes of state are sent at once.
+// In a large group periodic heartbeats are less frequent, and rare between members of one host. A
+// change of the report is sent at once.
 func TestHeartbeatsWithinAHost(t *testing.T) {
 	for _, c := range []struct {
 		members int
@@ -67,8 +67,8 @@ func TestHeartbeatsWithinAHost(t *testing.T) {
 	}
 }
 
-// A heartbeat has the report of this member, and tells a silent receiver that it is not heard, but
-// not before the first session.
+// A heartbeat has the report of this member. After the first view is agreed it also has Deaf set if
+// the receiver has been silent for long.
 func TestHeartbeatSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := testHeartbeats(t, 3, 0)
@@ -93,7 +93,7 @@ func TestHeartbeatSays(t *testing.T) {
 	})
 }
 
-// In a large group each member greets few others, and these pairs connect all members.
+// In a large group each member greets only a few others.
 func TestGreetsFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n, most := range map[int]int{10: 9, greetedAll: greetedAll - 1, 1000: 2*10 + 2} {

@@ -2,8 +2,8 @@ package elastic
 
 import "testing"
 
-// An identity is replaced until the group is closed. The one after it makes offers to the members that
-// it knew.
+// An identity can be replaced until the group is closed. The new identity makes offers to the
+// members that the old identity knew.
 func TestIdentity(t *testing.T) {
 	var i identity
 	if i.current() != nil || i.known() != nil {

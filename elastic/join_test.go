@@ -18,7 +18,7 @@ import (
 // oneStep is the duration of a step.
 const oneStep = 10 * time.Millisecond
 
-// newcomer joins the job of p and counts with the others.
+// newcomer joins the job of p and counts steps with the members.
 func (p *peers) newcomer(ctx context.Context, self elastic.Member, until int64, settings ...elastic.Setting) (*loop, error) {
 	g, err := elastic.Join(ctx, p.late(self, p.members[0], p.members[len(p.members)-1]))
 	if err != nil {
@@ -85,7 +85,7 @@ func TestNewcomerSomeStepsBehind(t *testing.T) {
 	})
 }
 
-// newcomer joins the job of r and counts with the others.
+// newcomer joins the job of r and counts steps with the members.
 func (r *rig) newcomer(ctx context.Context, self elastic.Member) (*loop, error) {
 	cfg := elastic.Config{Endpoint: r.net.Endpoint(self), Sink: r.sink, Contacts: func() []elastic.Member { return r.members }}
 	if r.adjustNewcomer != nil {
@@ -100,7 +100,7 @@ func (r *rig) newcomer(ctx context.Context, self elastic.Member) (*loop, error) 
 	return l, errors.Join(l.run(ctx), l.state.right(), g.Close())
 }
 
-// The members learn of a new view at different times, which may be several steps apart. They still
+// The members receive a new view at different times, which may be several steps apart. They still
 // leave the earlier session together, and begin no step twice.
 func TestNewsComeUnevenly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -164,8 +164,8 @@ func TestNewcomerApart(t *testing.T) {
 	})
 }
 
-// Two members lose the connection to each other only: one is put out, and comes back when the
-// connection works again. The rest lose one session.
+// If two members lose only the connection to each other, one of them is put out, and joins again
+// when the connection works again.
 func TestPairApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(4, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -199,7 +199,7 @@ func TestPairApart(t *testing.T) {
 	})
 }
 
-// A newcomer with a different setting is refused, and told which one.
+// A newcomer with a different setting is refused with an error that names the setting.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(2)

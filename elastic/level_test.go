@@ -7,8 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// After the copies all members are level. Each member that lags behind is served once, by a member
-// that is ahead, and updates are used only if they reach back far enough.
+// After the copies all members are level. Each member that lags behind receives one copy, from a
+// member that is ahead. The copy consists of updates only if the sender has the updates of all
+// steps that the receiver lacks.
 func TestCopies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := make([]account, rapid.IntRange(1, 6).Draw(t, "n"))
@@ -66,7 +67,7 @@ func TestCopiesOfDifferentStates(t *testing.T) {
 		{[]account{begin(0, 5), begin(0, 6), begin(0, 7)}, []copying{{from: 0, to: 1}, {from: 0, to: 2}}},
 		{[]account{begin(0, 5), begin(9, 6), begin(9, 6)}, []copying{{from: 1, to: 0}}},
 		{[]account{begin(0, 5), begin(9, 6), begin(9, 7)}, []copying{{from: 1, to: 0}, {from: 1, to: 2}}},
-		{[]account{begin(9, 0), begin(9, 6), begin(9, 0)}, nil}, // one of them begins, the others have been level before
+		{[]account{begin(9, 0), begin(9, 6), begin(9, 0)}, nil}, // rank 1 is in its first session, the others were level before
 	} {
 		if got, err := copies(c.all); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%+v: got %+v and %v, want %+v", c.all, got, err, c.want)

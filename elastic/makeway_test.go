@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// A member whose program hangs makes way after a while, and the others go on without it; the log
-// names it. A member that has reported a reason gets all the time that it needs.
+// A member whose program hangs steps down after a while, and the others go on without it; the log
+// names the member. A member that has reported a reason may take any time.
 func TestMakeWay(t *testing.T) {
 	const hang = 5 * time.Minute
 	for _, busy := range []string{"", "evaluating"} {
@@ -62,7 +62,8 @@ func TestMakeWay(t *testing.T) {
 	}
 }
 
-// checkStalls checks that all logged stalls name only member 1, with its reason.
+// checkStalls checks that all logged stalls name only member 1, with the reason busy if it is not
+// empty.
 func checkStalls(t *testing.T, p *peers, busy string) {
 	t.Helper()
 	all := p.sink.of("stall")

@@ -9,7 +9,8 @@ import (
 	"testing/synctest"
 )
 
-// The replies of a member to offers.
+// A member accepts an offer that matches the job, and refuses or postpones any other offer with a
+// reason.
 func TestConsider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		settings := []Setting{{Name: "batch", Value: "4"}}
@@ -46,7 +47,7 @@ func TestConsider(t *testing.T) {
 	})
 }
 
-// A newcomer is told the addresses at which members listen by now.
+// The reply to an offer has the present addresses of the members (Endpoint.Complete).
 func TestConsiderCompletes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := testDriver(t, 3, 0)
@@ -63,7 +64,7 @@ func TestConsiderCompletes(t *testing.T) {
 	})
 }
 
-// A newcomer that knows the present view is not told the members again.
+// The reply to a newcomer that knows the present view does not repeat the members.
 func TestConsiderSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &requestServer{new(Config), &identity{driver: testDriver(t, 3, 0)}, &registration{terms: terms{state: blank{}, begun: true}}}

@@ -27,8 +27,8 @@ func (r *rig) together(a, b elastic.ID) time.Time {
 }
 
 // If two newcomers join at the same time and cannot connect to each other, one of them is admitted.
-// The other one is told why it waits, and gets in as soon as the two can connect. The members lose
-// nobody.
+// The log names the reason why the other one waits, and that one is admitted as soon as the two can
+// connect. No member is lost.
 func TestNewcomersApart(t *testing.T) {
 	for seed := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestNewcomersApart(t *testing.T) {
 }
 
 // Many newcomers, each on a host of its own, join at the same time. They connect to each other
-// first, and get in with few views.
+// first, and are admitted with few views.
 func TestNewcomersMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 16

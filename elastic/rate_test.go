@@ -42,7 +42,8 @@ func (s *trickling) Read(b []byte) (int, error) {
 	return s.rest.Read(b)
 }
 
-// Concurrent streams share the path, and little data gives no rate.
+// The rate of concurrent streams is the sum of their rates, and below leastMeasured bytes there is
+// no rate.
 func TestRated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rated{Source: trickle{101, 100_000, time.Millisecond}}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// spread returns members on hosts: the first host has the first members, and so on.
+// spread returns per members on each of the given number of hosts, in the order of the hosts.
 func spread(hosts, per int) (all []Member) {
 	for h := range hosts {
 		for i := range per {
@@ -33,8 +33,8 @@ func perHost(all []Member) map[string]int {
 	return n
 }
 
-// A newcomer of a small group makes its offer to all members, and from then on to the first ones and
-// to those that it has not reached.
+// A newcomer of a small group makes its first offers to all members, and later ones to the deciders
+// and to the members that it has not reached.
 func TestTargetsOfSmallGroup(t *testing.T) {
 	r := reachOf("new", "elsewhere", false, spread(4, 2))
 	if got := r.targets(); len(got) != 8 {
@@ -47,7 +47,7 @@ func TestTargetsOfSmallGroup(t *testing.T) {
 	for _, m := range r.targets() {
 		got = append(got, m.ID)
 	}
-	// One of the first five is cut off, so the fifth decides as well.
+	// Member 00-01 is cut off, so the fifth member is a decider, too.
 	if want := []ID{"00-00", "00-01", "01-00", "01-01", "02-00", "03-01"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -58,7 +58,7 @@ func TestDelegates(t *testing.T) {
 	for name, c := range map[string]struct {
 		hosts, per int
 		relay      bool
-		want, each int // delegates in all; of each host, 0 for at most one
+		want, each int // number of delegates: of all hosts; of each host, where 0 counts as 1
 	}{
 		"few hosts":            {hosts: 5, per: 20, want: 8, each: 2},
 		"few hosts, relay":     {hosts: 5, per: 20, relay: true},
@@ -87,11 +87,11 @@ func TestDelegates(t *testing.T) {
 }
 
 // A member that was not reached while the group was small stays a target when the group is large,
-// until it is reached: an offer lists it as unreachable, and the group is closed to the newcomer
-// meanwhile.
+// until it is reached. Until then offers list the member as unreachable, and the group does not
+// admit the newcomer.
 func TestTargetsHoldAllUnreached(t *testing.T) {
 	r := reachOf("new", "host0", false, spread(2, 8))
-	cut := r.members[7].ID // neither among the first ones nor of another host
+	cut := r.members[7].ID // neither a decider nor on another host
 	for _, m := range r.members {
 		r.note(m.ID, m.ID == cut, false)
 	}
@@ -113,12 +113,12 @@ func TestTargetsHoldAllUnreached(t *testing.T) {
 }
 
 // A silent peer counts as unreachable only if no other peer of its host has answered. A peer at
-// whose addresses nobody listens counts as unreachable in any case.
+// whose addresses no process listens counts as unreachable in any case.
 func TestUnreachable(t *testing.T) {
 	r := reachOf("new", "elsewhere", false, spread(3, 2))
 	r.note("00-00", false, false)
 	r.note("00-01", false, true) // silent, and its host has answered
-	r.note("01-00", false, true) // silent, as its whole host
+	r.note("01-00", false, true) // silent, like its whole host
 	r.note("01-01", false, true)
 	r.note("02-00", false, false)
 	r.note("02-01", true, false) // gone
@@ -195,9 +195,9 @@ func TestDonorOrder(t *testing.T) {
 	}
 }
 
-// An offer names the peers that were reached and those that were not. If some were not reached it
-// asks for the whole view, as these peers may have other addresses by now. Newcomers are forgotten
-// after a while.
+// An offer names the peers that were reached and those that were not. If some were not reached, the
+// offer requests the list of members, because these peers may have other addresses by now.
+// Newcomers that replies do not name for comingTerm are dropped.
 func TestDescribe(t *testing.T) {
 	now := time.Now()
 	r := reachOf("new", "h", false, spread(2, 2))

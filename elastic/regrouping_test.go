@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Suspicions are withdrawn together: when no suspect is left, or at the end of the wait, which begins
-// with the first of them.
+// Suspicions are withdrawn together: when no suspect is left, or at the end of a wait that begins
+// with the first postponed suspicion.
 func TestRegrouping(t *testing.T) {
 	now := time.Unix(0, 0)
 	some, none := func() bool { return true }, func() bool { return false }

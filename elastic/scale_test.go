@@ -16,9 +16,9 @@ import (
 // flagged returns the value of a flag of TestMain.
 func flagged[T any](name string) T { return flag.Lookup(name).Value.(flag.Getter).Get().(T) }
 
-// A large group forms and goes through churn: in a minute newcomers join (1 % of the members), and
-// the same number of members leave or die. The traffic per member is bounded, no live member is put
-// out, and all members agree in the end. scripts/scale makes docs/scale.md from the log:
+// A large group forms and goes through churn: in each minute 1 % of the members leave or die, and
+// as many newcomers join. The traffic per member is bounded, no live member is put out, and all
+// members agree in the end. scripts/scale makes docs/scale.md from the log:
 //
 //	go test -count=1 -v -run GroupOfMany ./elastic -many=10000 -minutes=1
 func TestGroupOfMany(t *testing.T) {
@@ -62,7 +62,8 @@ func testMany(t *testing.T, n int, churn time.Duration) {
 	t.Logf("many phase=memory members=%d member_bytes=%d view_bytes=%d encoded=%d", n, used, view, encoded)
 }
 
-// spoken reports whether all members have heard the members that they watch.
+// spoken reports whether each member has received a message of each member that it watches on
+// another host.
 func (s *swarm) spoken() bool {
 	var missing atomic.Int64
 	for _, d := range s.drivers {
@@ -112,8 +113,8 @@ func (s *swarm) churn(n int, lasting time.Duration, out *delays) {
 	out.waits.Wait()
 }
 
-// delays are the times until a newcomer was in a view, and until a member learned of the end of
-// another member.
+// delays are the times until a newcomer was in a view, and until a member received a view without a
+// member that had left or died.
 type delays struct {
 	waits  sync.WaitGroup
 	mu     sync.Mutex
@@ -178,7 +179,7 @@ func (s *swarm) epoch() (latest uint64) {
 	return latest
 }
 
-// viewBytes returns the memory of a view in both its forms, at a member in a process of its own,
+// viewBytes returns the memory that a view takes in one process, as a member.View and as a View,
 // and the length of the encoded view, both in bytes.
 func (s *swarm) viewBytes() (own, encoded int64) {
 	now, _ := s.drivers[0].status.now()

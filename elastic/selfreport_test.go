@@ -2,8 +2,8 @@ package elastic
 
 import "testing"
 
-// Only the first reason to leave counts, and a reason to be busy is not withdrawn in place of
-// another one.
+// Only the first reason to leave counts. notBusy withdraws a reason only if that reason is the
+// present one.
 func TestSelfReport(t *testing.T) {
 	var end, asked selfReport
 	end.leave(true)

@@ -30,7 +30,8 @@ func soloSession(t *testing.T, epoch uint64) (*Session, *solo) {
 	return &Session{View: View{Epoch: epoch}, Comm: c}, s
 }
 
-// A session that is left is closed once, and whoever retires it again is told at once.
+// A session that is left is closed once. A second call of retire only calls its function ended, at
+// once.
 func TestSessionsRetire(t *testing.T) {
 	var n sessions
 	a, first := soloSession(t, 1)
@@ -58,7 +59,7 @@ func TestSessionsRetire(t *testing.T) {
 	}
 }
 
-// A mistake of the program would recur, so there is no other session after it.
+// After a mistake of the program there is no other session, because the mistake would recur.
 func TestSessionsLeftByMistake(t *testing.T) {
 	var n sessions
 	s, _ := soloSession(t, 1)

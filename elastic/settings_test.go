@@ -20,7 +20,7 @@ func TestDiffer(t *testing.T) {
 }
 
 // The message names the member outside the majority, with its value and the value of the others,
-// both in the form for people.
+// both by Setting.Text if there is one.
 func TestDisagreement(t *testing.T) {
 	rate := func(v string) []Setting { return []Setting{{Name: "--lr", Value: v}, {Name: "seed", Value: "1"}} }
 	data := func(hash, dir string) []Setting { return []Setting{{Name: "--data", Value: hash, Text: dir}} }

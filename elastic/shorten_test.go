@@ -6,8 +6,7 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// The texts for people name members of both views, those who came and those who are gone, by their
-// short IDs.
+// In texts for people, members of the present view and of the earlier view have their short IDs.
 func TestShorten(t *testing.T) {
 	d := &driver{roster: roster{view: View{Members: []Member{{ID: "longer-than-eight-came"}, {ID: "longer-than-eight-stay"}}}}}
 	before := member.View{Members: []member.Member{{ID: "longer-than-eight-stay"}, {ID: "longer-than-eight-left"}}}

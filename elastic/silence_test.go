@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A member that speaks regularly is suspected after leastSilence, and a member whose messages come
-// in bursts only after much more than its longest pause.
+// The limit is leastSilence for a member that sends messages often. For a member with long pauses
+// the limit is a multiple of the longest pause, up to mostSilence.
 func TestSilence(t *testing.T) {
 	for _, c := range []struct{ every, limit time.Duration }{
 		{50 * time.Millisecond, leastSilence},

@@ -23,8 +23,9 @@ func hostWatcher(t *testing.T) (*watcher, *[]member.Event) {
 	return w, events
 }
 
-// The members of a host are suspected together if none of them answers, and one that answers keeps
-// the others in. A message that is no answer does not withdraw the suspicion of a host.
+// The members of a host are suspected together if none of them answers. If one answers, only the
+// silent member is suspected. A message that is not an answer does not withdraw the suspicion of a
+// host.
 func TestSilentHostIsSuspected(t *testing.T) {
 	for answers, want := range map[ID][]member.Event{
 		"":    {member.Suspect{Peer: "006"}, member.Suspect{Peer: "004"}, member.Suspect{Peer: "005"}, member.Suspect{Peer: "007"}},
@@ -68,7 +69,7 @@ func TestSilentHostIsSuspected(t *testing.T) {
 	}
 }
 
-// The members of an unknown host, and those of this member's host, are judged one by one.
+// Members whose host is unknown, and members of this member's host, are judged one by one.
 func TestHostMates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := testRoster(6, 0)

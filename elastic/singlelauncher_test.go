@@ -8,8 +8,8 @@ import (
 	"github.com/elrun/elrun/elastic/member"
 )
 
-// A peer of another launcher is admitted when all members have acknowledged; members that have not
-// are told again. A peer of this launcher need not wait.
+// A peer of another launcher is admitted when all members have acknowledged the announcement, which
+// is repeated to members that have not. A peer of this launcher is admitted at once.
 func TestForeignJoin(t *testing.T) {
 	r := &roster{self: Member{ID: "a", Launcher: "here"}, view: View{Members: []Member{{ID: "a"}, {ID: "b"}, {ID: "c"}}}}
 	request := func(id ID, launcher string) member.Request {
@@ -50,8 +50,8 @@ func TestForeignJoin(t *testing.T) {
 	}
 }
 
-// If another member has admitted a peer of another launcher meanwhile, those that wait are admitted
-// without further acknowledgements.
+// If another member has admitted a peer of another launcher meanwhile, the waiting peers are
+// admitted without further acknowledgements.
 func TestForeignJoinElsewhere(t *testing.T) {
 	r := &roster{self: Member{ID: "a", Launcher: "here"}, view: View{Members: []Member{{ID: "a"}, {ID: "b"}}}}
 	m, err := toMember(Member{ID: "far", Launcher: "there"})

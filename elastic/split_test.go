@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// tally counts a driver's actions because of silent members.
+// tally counts what a driver does because of silent members: calls of Redial and of OnSuspect.
 type tally struct {
 	elastic.Network
 	mu       *sync.Mutex
@@ -36,9 +36,9 @@ func (c tally) suspect(id elastic.ID) {
 	c.told[id]++
 }
 
-// Neither half of a partitioned group can go on without the other. When the partition heals they
-// continue as before. Meanwhile each half redials the other's members once, and reports them
-// repeatedly.
+// Neither half of a partitioned group can go on without the other. When the partition heals, they
+// continue with the same members. During the partition a member redials the silent member once, and
+// reports it repeatedly to OnSuspect.
 func TestHalvesMeetAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(2, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -62,7 +62,7 @@ func TestHalvesMeetAgain(t *testing.T) {
 	})
 }
 
-// In larger halves some members may reconnect before the rest. All finish nevertheless.
+// In larger halves some members may reconnect before others. All finish nevertheless.
 func TestLargerHalvesMeetAgain(t *testing.T) {
 	for _, n := range []int{4, 6} {
 		synctest.Test(t, func(t *testing.T) {
@@ -89,8 +89,8 @@ func divided(side ...elastic.ID) func(context.Context, *rig) {
 	}
 }
 
-// With Any both parts of a partitioned group go on. When they meet, the branch with more steps
-// wins, even with fewer members, and the members of the other branch join it without state.
+// With Any both parts of a partitioned group go on. When the parts reconnect, the branch with more
+// steps stays, even with fewer members, and the members of the other branch join it without state.
 func TestBranchesMeet(t *testing.T) {
 	for _, quick := range []int{2, 3} { // size of the branch with more steps
 		t.Run(fmt.Sprint(quick), func(t *testing.T) {
@@ -126,8 +126,8 @@ func TestBranchesMeet(t *testing.T) {
 	}
 }
 
-// A session whose view is replaced before it is entered does not wait for members that will never
-// come.
+// If a view is replaced before its session is entered, the session does not wait for members that
+// never enter it.
 func TestSessionOverBeforeItBegan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(3, simnet.Config{Link: simnet.Link{Delay: time.Millisecond}})
@@ -145,8 +145,8 @@ func TestSessionOverBeforeItBegan(t *testing.T) {
 	})
 }
 
-// slow is a Network whose Connect for the first view returns only when its member knows a later
-// view.
+// slow is a Network whose Connect for the first view returns only when its member has received a
+// later view.
 type slow struct {
 	elastic.Network
 	rig *rig

@@ -36,7 +36,7 @@ func copyState(t *testing.T, from, to elastic.State) {
 	}
 }
 
-// A copied state of vectors equals the original, in the same memory.
+// Load copies a state of vectors into the existing slices of the receiver.
 func TestVectors(t *testing.T) {
 	stepA, stepB := int64(7), int64(0)
 	w, m, h := []float32{1, -2}, []int64{3}, []collective.BFloat16{4, 5, 6}
@@ -47,7 +47,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// Every truncated state, and every state of other vectors, is an error without a panic.
+// Load returns an error for every truncated state, and for a state of other vectors.
 func TestVectorsDamaged(t *testing.T) {
 	step := int64(7)
 	var b bytes.Buffer
@@ -106,7 +106,8 @@ func TestGob(t *testing.T) {
 	}
 }
 
-// A value that cannot be a State is named when a loop begins.
+// For a value that cannot be a State, the loop ends at its begin with an error that names the
+// value.
 func TestNoState(t *testing.T) {
 	step := int64(0)
 	var none *mat.Dense
@@ -137,7 +138,7 @@ func TestNoState(t *testing.T) {
 	}
 }
 
-// Loops over every kind of state go on when a peer dies and another joins.
+// Loops over every kind of state continue with the right sums when a peer dies and another joins.
 func TestKindsOfStates(t *testing.T) {
 	type model struct {
 		Step int64
@@ -210,7 +211,8 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// Load accepts any bytes from another member or returns an error.
+// For any bytes Load either returns an error, or leaves a state with a valid step that can be
+// saved.
 func FuzzLoad(f *testing.F) {
 	states := func() []elastic.State {
 		step := int64(0)

@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// A waiter misses no change, a context ends with its condition, and the status of a closed driver
-// stays as it is.
+// A change closes the channel of an earlier status, a context ends when its condition is false, and
+// the status of a closed driver does not change.
 func TestWatchedStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watchedStatus{changed: make(chan struct{})}

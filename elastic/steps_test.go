@@ -20,8 +20,8 @@ import (
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// ledger is the State that these tests train. For each step it adds up the numbers of the samples
-// and their squares, so a sample that is missing or counted twice is detected.
+// ledger is the State that these tests train. It sums up the count and the squared numbers of all
+// samples, so a sample that is missing or counted twice is detected.
 type ledger struct {
 	step int64
 	sums []int64
@@ -62,7 +62,7 @@ const (
 	stepTime      = 10 * time.Millisecond // time of computing in a turn
 )
 
-// wait takes time, as computing does.
+// wait waits for the duration d, in place of computing.
 func wait(d time.Duration) { <-time.After(d) }
 
 // attempt is the body of a correct loop.
@@ -228,8 +228,8 @@ func TestStepsKillAtMessage(t *testing.T) {
 	}
 }
 
-// One peer stops the loop, and another dies at any message around that moment: all end at the same
-// step.
+// If one peer stops the loop, and another dies at any of its messages after the last step, all
+// others end at the same step.
 func TestStop(t *testing.T) {
 	for victim := range 2 {
 		for k := int64(0); k <= 12; k++ {
@@ -272,8 +272,8 @@ func stopAndKill(t *testing.T, victim int, k int64) {
 	}
 }
 
-// A later loop continues where the last one ended, in the same group, even if the last one was
-// stopped. Peers may join during the later loop; their first loop ends at once.
+// A later loop continues where the earlier loop ended, in the same group, even if the earlier loop
+// was stopped. Peers may join during the later loop; their first loop ends at once.
 func TestSecondLoop(t *testing.T) {
 	for _, stop := range []int64{0, 30} {
 		for seed := range uint64(5) {
@@ -331,7 +331,7 @@ func TestWrongSecondLoop(t *testing.T) {
 func TestForgottenSeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
-			l.sums[0] = int64(g.Self().Index) // each begins with another number
+			l.sums[0] = int64(g.Self().Index) // each peer begins with another number
 			return straight(10)(ctx, g, l)
 		})
 		wantLedger(t, 10, r.finish(t, 0, 1, 2))
@@ -376,8 +376,8 @@ func TestLongEvaluation(t *testing.T) {
 	}
 }
 
-// A body that never returns holds up the others for some minutes. Then its peer is asked to make
-// way, and the others go on without it.
+// If a body does not return, the others wait for some minutes. Then they ask its peer to step down,
+// and go on without it.
 func TestBodyNeverComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
@@ -397,8 +397,7 @@ func TestBodyNeverComesBack(t *testing.T) {
 	})
 }
 
-// A peer that cannot do its part ends with the reason that it gives, and the others go on without
-// it.
+// A peer that calls Turn.Fail ends with the given error, and the others go on without it.
 func TestFail(t *testing.T) {
 	for _, leave := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -430,7 +429,7 @@ func TestFail(t *testing.T) {
 	}
 }
 
-// The end of the context ends the loop with its cause, and the others go on.
+// When a peer's context ends, its loop ends with the cause of the context, and the others go on.
 func TestStepsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Ticks are late only by more than lateTick, also if several of them are handled at once. Lateness
-// counts for the health of this process.
+// Ticks count as late only if they are late by more than lateTick, also if several ticks are
+// handled at once. Late ticks increase the health factor of this process.
 func TestTickClock(t *testing.T) {
 	now := time.Unix(0, 0)
 	c := tickClock{ticked: now}

@@ -74,7 +74,7 @@ func ids(members []elastic.Member) []elastic.ID {
 	return all
 }
 
-// Hosts and Sites number them as a slow twin does that compares all pairs of members.
+// Hosts and Sites agree with a slow twin that compares all pairs of members.
 func TestHostsAndSitesTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var v elastic.View
@@ -113,7 +113,7 @@ func siteOf(v elastic.View, m elastic.Member) string {
 	return ""
 }
 
-// Hosts with equal names are distinguished by their machines, and one host with two names is one.
+// Machine distinguishes hosts with equal names, and identifies a host that has two names.
 func TestBeside(t *testing.T) {
 	for _, test := range []struct {
 		a, b elastic.Member

@@ -44,8 +44,8 @@ func TestMinPeers(t *testing.T) {
 	})
 }
 
-// A group whose first view is smaller than MinPeers begins when other peers have joined. These get
-// the initial state. A member is told of each view at once, although it enters no session before.
+// A group whose first view is smaller than MinPeers begins when other peers have joined, which get
+// the initial state. OnView receives each view at once, even before the member enters a session.
 func TestMinPeersFromTheStart(t *testing.T) {
 	for n := 1; n <= 2; n++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestMinPeersFromTheStart(t *testing.T) {
 func TestLeaveWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)
-		var joining sync.WaitGroup // a member that has not heard of the first view would wait in Join
+		var joining sync.WaitGroup // without it a member that has not agreed on the first view would wait in Join
 		joining.Add(len(p.members))
 		errs := p.each(t, func(ctx context.Context, i int) error {
 			g, err := elastic.Join(ctx, p.config(i, p.members))
@@ -131,8 +131,8 @@ func TestLeaveWhileWaiting(t *testing.T) {
 	})
 }
 
-// A newcomer that waits for a job can be told to leave or be closed, its context may end, and the
-// job may die meanwhile.
+// The wait of a newcomer ends with the right error if the newcomer leaves, is closed, its context
+// ends, or the job dies.
 func TestEndOfJoining(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(p *peers, g *elastic.Group, cancel func())
@@ -176,8 +176,8 @@ func TestEndOfJoining(t *testing.T) {
 	}
 }
 
-// The last member finishes its job just after it has admitted a newcomer. The newcomer has nothing
-// to train on, and returns an error rather than going on alone.
+// The last member finishes its job just after it has admitted a newcomer. The newcomer has no
+// state, and returns an error instead of going on alone.
 func TestJobEndsWhileJoining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(2)
@@ -212,8 +212,8 @@ func TestJobEndsWhileJoining(t *testing.T) {
 	})
 }
 
-// Peers can join and leave a loop without a state; nothing is copied. A newcomer with a state is
-// refused.
+// Peers can join and leave a job without a state; nothing is copied. Such a job refuses a newcomer
+// with a state.
 func TestWithoutState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(3)
@@ -258,7 +258,7 @@ func countToThree(ctx context.Context, g *elastic.Group) error {
 		}
 		epoch = s.View.Epoch
 		for stale := false; !stale; {
-			after(7 * time.Millisecond) // lets ticks of the driver pass in between
+			after(7 * time.Millisecond) // time for ticks of the driver
 			if stale, err = s.Boundary(ctx); err != nil {
 				return err
 			}
@@ -266,7 +266,7 @@ func countToThree(ctx context.Context, g *elastic.Group) error {
 	}
 }
 
-// After Close there is no session, and after Leave the last member gets an error that it has left.
+// After Leave, Next of the last member returns ErrLeft. After Close it returns ErrNoView.
 func TestNextAfterCloseAndLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := newPeers(1).joined(t, func(ctx context.Context, g *elastic.Group, s *elastic.Session) error {

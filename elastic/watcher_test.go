@@ -28,7 +28,8 @@ func testWatcher(t *testing.T, n, self int) (*watcher, *[]member.Event) {
 		step: func(e member.Event) { *events = append(*events, e) }}, events
 }
 
-// A member that does not answer is probed, then suspected, and trusted again when it is heard.
+// A member that does not answer is probed and then suspected. The suspicion is withdrawn when a
+// message of the member arrives.
 func TestSilentMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, events := testWatcher(t, 3, 0)
@@ -56,7 +57,7 @@ func TestSilentMember(t *testing.T) {
 	})
 }
 
-// In a group that is too small, suspicions are withdrawn together.
+// In a group without a quorum, suspicions are withdrawn together.
 func TestTrustTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, events := testWatcher(t, 3, 0)
@@ -78,8 +79,8 @@ func TestTrustTogether(t *testing.T) {
 	})
 }
 
-// The end of a connection is no reason for a suspicion, but a refused one is. A certain death goes to
-// the machine, also of a peer that is no member.
+// The end of a connection is no reason for a suspicion, but a refused connection is. The watcher
+// passes certain deaths to the machine, also of peers that are no members.
 func TestEndOfConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, events := testWatcher(t, 3, 0)
@@ -103,8 +104,8 @@ func TestEndOfConnection(t *testing.T) {
 	})
 }
 
-// The members of a session that broke because of one of them get a new session when that one has
-// shown that it lives.
+// After a session broke because of one member, the watcher requests a new session of the same
+// members when a message of that member has arrived.
 func TestBlamedMemberLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, events := testWatcher(t, 3, 0)
@@ -120,8 +121,8 @@ func TestBlamedMemberLives(t *testing.T) {
 	})
 }
 
-// While the first session is being entered silence does not count, except for a halted process, and
-// for a process of another host that is silent for longer than the largest limit.
+// While the members enter the first session, silence counts only for a halted process, and for a
+// process of another host that is silent for longer than mostSilence.
 func TestNotJudgedWhileEntering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -155,7 +156,7 @@ func TestNotJudgedWhileEntering(t *testing.T) {
 }
 
 // A helper answers a probe request at once, which shows that it can be reached, and again when the
-// probed member has answered. Only the second answer counts for that member.
+// probed member has answered. Only the second answer shows that the probed member can be reached.
 func TestHelpers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := testWatcher(t, 7, 3)
@@ -224,7 +225,8 @@ func TestDeafStaysSuspected(t *testing.T) {
 	})
 }
 
-// Helpers on other hosts come first: a member of this host shares its network.
+// Helpers on other hosts come first, because a member of this host uses the same network as this
+// member.
 func TestHelpersOnOtherHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := testRoster(12, 5)
@@ -243,7 +245,7 @@ func TestHelpersOnOtherHosts(t *testing.T) {
 	})
 }
 
-// The pauses of a member that was not watched do not lengthen its limit once it is.
+// The pauses of a member while it was not watched do not lengthen its limit when it is watched.
 func TestPausesBeforeTheWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := testRoster(12, 0)

@@ -20,7 +20,8 @@ func drawHosts(t *rapid.T) []int {
 	return View{Members: all}.Hosts()
 }
 
-// Two members watch each other or neither does. A member watches all others in a small group, and otherwise two to four.
+// If a member watches another one, the other one watches it. A member watches all others in a small
+// group, and otherwise two to four.
 func TestWatchedWatch(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		hosts := drawHosts(t)
@@ -39,15 +40,16 @@ func TestWatchedWatch(t *testing.T) {
 	})
 }
 
-// A member has watchers on two other hosts, or on one if that has most of the members or there are few
-// hosts. The members of a host with most of the members may be alone. In the first case the members of a host are those that would
-// watch each other by rank alone.
+// A member has watchers on two other hosts, or on one other host if that host has most of the
+// members or there are few hosts. Members of a host with most of the members may have no watchers
+// on other hosts. In the fixed case, a ring in the order of ranks would let the members of host 0
+// watch only each other and one more member.
 func TestWatchersOnOtherHosts(t *testing.T) {
 	checkElsewhere(t, []int{0, 0, 1, 1, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 0})
 	rapid.Check(t, func(t *rapid.T) { checkElsewhere(t, drawHosts(t)) })
 }
 
-// checkElsewhere counts the hosts, other than its own, from which each member is watched.
+// checkElsewhere checks on how many hosts, apart from its own host, each member has watchers.
 func checkElsewhere(t rapid.TB, hosts []int) {
 	n, r := len(hosts), newWatchRing(hosts)
 	sizes := make(map[int]int)
@@ -62,7 +64,7 @@ func checkElsewhere(t rapid.TB, hosts []int) {
 			}
 		}
 		want := 0
-		most := func(host int) bool { return 2*sizes[host] > n } // without such a host the others do not go on
+		most := func(host int) bool { return 2*sizes[host] > n } // the other members cannot go on without such a host
 		switch {
 		case most(h) || slices.ContainsFunc(elsewhere, most):
 		case 3*r.far > n:

@@ -19,11 +19,11 @@ type wrongLoop struct {
 	name string
 	loop func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error
 	want string // part of the error at the peer with the mistake
-	kill bool   // another peer dies meanwhile, as the mistake has an effect only then; the others go on without both
+	kill bool   // another peer dies, because the mistake has an effect only then; the remaining peers go on without both
 }
 
-// inBody returns a loop whose body is right until step 3 is committed, and then wrong. The function
-// body returns false to leave the loop.
+// inBody returns a loop that calls the wrong body once step 3 is committed, and a correct body
+// before. The function body returns false to leave the loop.
 func inBody(body func(ctx context.Context, t *elastic.Turn, l *ledger) bool) func(context.Context, *elastic.Group, *ledger, bool) error {
 	return func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
 		for t := range g.Steps(ctx, l.state(), 40) {
@@ -37,7 +37,7 @@ func inBody(body func(ctx context.Context, t *elastic.Turn, l *ledger) bool) fun
 	}
 }
 
-// reduce adds up a vector with an operation.
+// reduce reduces a vector over all peers with the operation op.
 func reduce(ctx context.Context, t *elastic.Turn, sum []int64, op collective.Op[int64]) error {
 	wait(stepTime)
 	return collective.AllReduce(ctx, t.Comm, sum, sum, op)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// View reports a new view, with its members and voters. The epoch is in the header.
+// View reports a new view, with its members and voters. Event.Epoch is the epoch of the view.
 type View struct {
 	Members []string `json:"members"` // short IDs, by rank
 	Voters  []string `json:"voters"`  // short IDs of the members whose votes count for a quorum
@@ -15,16 +15,16 @@ type View struct {
 // Name returns "view".
 func (View) Name() string { return "view" }
 
-// Decided reports that the change that led to the view was decided, and that this peer had proposed
-// it.
+// Decided reports that the members have decided a change of the view that this peer had proposed.
 type Decided struct {
-	Why string `json:"why"` // the change, its reason, and the rule by which it was decided, with short IDs
+	Why string `json:"why"` // the change, the reason of the change, and the rule by which it was decided, with short IDs
 }
 
 // Name returns "decided".
 func (Decided) Name() string { return "decided" }
 
-// Step reports a committed step, once it is stable: every member is known to have committed it.
+// Step reports a committed step, once the step is stable: every member is known to have committed
+// it. In a loop of elastic.Group.Steps each microbatch is one sample.
 type Step struct {
 	Attempt      int      `json:"attempt"`                // number of the attempt that was committed, from 0
 	Microbatches [][2]int `json:"microbatches"`           // ranges [first, end) that this peer contributed
@@ -39,20 +39,21 @@ type Step struct {
 	PredictedMS  float64  `json:"predicted_ms,omitempty"` // forecast of ComputeMS when the share was set; absent if unknown
 	Of           int64    `json:"of,omitempty"`           // steps of the whole job, if known
 	GradNorm     float64  `json:"grad_norm,omitempty"`    // norm of the mean gradient of this peer's samples, if known
-	NoiseScale   float64  `json:"noise_scale,omitempty"`  // gradient noise scale in samples, if known; equal at all but new members
+	NoiseScale   float64  `json:"noise_scale,omitempty"`  // gradient noise scale in samples, if known; equal at all members except new ones
 	SentBytes    int64    `json:"sent_bytes,omitempty"`   // bytes of gradients that this peer sent, if they were compressed
 	RawBytes     int64    `json:"raw_bytes,omitempty"`    // bytes that this peer would have sent without compression
-	// OfLost lists contributions to this step, or to the step before, of former members that may
-	// not have reported them. At the last step of a job the list also has the contribution of the
-	// next rank, because no later step can report it. Several members list the same contribution,
-	// so a reader that adds up microbatches must count each (peer, step) once.
+	// OfLost lists the contributions of former members to this step, or to the step before, because
+	// these members may have died before they reported them. At the last step of a job the list
+	// also has the contribution of the next rank, because no later step can report that
+	// contribution. Several members list the same contribution, so a reader that adds up
+	// microbatches must count each (peer, step) once.
 	OfLost []Contribution `json:"of_lost,omitempty"`
 }
 
 // Contribution is the part of a stable step that one member computed.
 type Contribution struct {
 	Peer string `json:"peer"` // short ID
-	// Step is the step in which the contribution is: the step of the event, or the step before.
+	// Step is the step to which the member contributed: the step of the event, or the step before.
 	Step         int64    `json:"step"`
 	Microbatches [][2]int `json:"microbatches"` // ranges [first, end)
 }
@@ -60,10 +61,10 @@ type Contribution struct {
 // Name returns "step".
 func (Step) Name() string { return "step" }
 
-// Shares reports how many microbatches each rank computes in the step of the header and after it.
-// One member of each launcher emits it.
+// Shares reports how many microbatches (in a loop of elastic.Group.Steps, samples) each rank
+// computes from the step Event.Step on. One member of each launcher emits it.
 type Shares struct {
-	Old []int `json:"old"` // shares last reported, by the ranks of that session; empty at the start
+	Old []int `json:"old"` // last reported shares, by the ranks of the session at that time; empty at the start
 	New []int `json:"new"` // present shares, by rank
 	// Reason says in words why the shares have changed.
 	Reason string `json:"reason"`
@@ -72,11 +73,11 @@ type Shares struct {
 // Name returns "shares".
 func (Shares) Name() string { return "shares" }
 
-// Order reports the order of the ranks in the ring from the step of the header on. One member of
-// each launcher emits it.
+// Order reports the order of the ranks in the ring from the step Event.Step on. One member of each
+// launcher emits it.
 type Order struct {
 	Order  []int   `json:"order"`                // ranks in the order of the ring
-	Before float64 `json:"before_mbs,omitempty"` // MB/s of the slowest link in the order before, if there was one
+	Before float64 `json:"before_mbs,omitempty"` // MB/s of the slowest link in the previous order, if there was one
 	After  float64 `json:"after_mbs,omitempty"`  // MB/s of the slowest link in this order, if known
 	// Reason says in words why the order has changed.
 	Reason string `json:"reason"`
@@ -89,21 +90,21 @@ func (Order) Name() string { return "order" }
 type Lost struct {
 	// Who is the short ID of the lost peer.
 	Who      string  `json:"who"`
-	Cause    string  `json:"cause"`              // exit, reset, silent or unreachable; empty if only others know it
+	Cause    string  `json:"cause"`              // exit, reset, silent or unreachable; empty if the emitter did not suspect the peer
 	DetectMS float64 `json:"detect_ms"`          // time since the last message of the peer
-	LimitMS  float64 `json:"limit_ms,omitempty"` // limit of silence of a silent or unreachable peer when it was suspected
+	LimitMS  float64 `json:"limit_ms,omitempty"` // limit of silence that a silent or unreachable peer had exceeded when it was suspected
 }
 
 // Name returns "lost".
 func (Lost) Name() string { return "lost" }
 
-// Join reports that a peer was admitted. Emitted by the peer itself, it reports that the peer has
-// caught up.
+// Join reports that a peer was admitted. If the newcomer itself emits the event, it reports that
+// the newcomer is in a view, with the state of the job.
 type Join struct {
 	// Who is the short ID of the newcomer.
 	Who    string  `json:"who"`
 	Reason string  `json:"reason"`
-	Bytes  int64   `json:"bytes,omitempty"` // copied state
+	Bytes  int64   `json:"bytes,omitempty"` // bytes of state and updates that the newcomer received
 	MS     float64 `json:"ms,omitempty"`    // duration of the copy
 }
 
@@ -114,13 +115,13 @@ func (Join) Name() string { return "join" }
 type Leave struct {
 	// Who is the short ID of the peer that has left.
 	Who    string `json:"who"`
-	Reason string `json:"reason"` // asked, kicked, or stalled (removed to let the others go on)
+	Reason string `json:"reason"` // asked, kicked, or stalled (the others waited for the peer, so it stepped down)
 }
 
 // Name returns "leave".
 func (Leave) Name() string { return "leave" }
 
-// Parked reports that a peer must wait: it cannot take part yet.
+// Parked reports that a peer is not admitted yet and must wait.
 type Parked struct {
 	// Who is the short ID of the peer that waits. Reason names, in words, the cause of the wait.
 	Who    string `json:"who"`
@@ -152,15 +153,15 @@ type Forged struct {
 // Name returns "forged".
 func (Forged) Name() string { return "forged" }
 
-// Audit reports that members have computed a member's part of a step again, and whose results
-// differ (see trainer.Gradients.Audit).
+// Audit reports that members have computed one member's part of a step again, and which members'
+// results differ (see trainer.Gradients.Audit).
 type Audit struct {
-	Who []string `json:"who"` // members whose result differs from the majority; both if there is no majority
+	Who []string `json:"who"` // members whose result differs from the majority's result; all of them if there is no majority
 	Out bool     `json:"out"` // whether the members of Who are removed from the view
 	For int      `json:"for"` // members with the most frequent result
 	Of  int      `json:"of"`  // members that were able to compute the part
-	// Reason is set if all members computed the same and the sum of their gradients differs from
-	// it.
+	// Reason is set if all members computed the same result, but the sum of the gradients differs
+	// from it.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -176,7 +177,7 @@ type Resync struct {
 	// Bytes is the number of bytes that were copied.
 	Bytes int64   `json:"bytes"`
 	MS    float64 `json:"ms"`              // duration of the copy
-	Began bool    `json:"began,omitempty"` // the peer began with another state than the others, before any step
+	Began bool    `json:"began,omitempty"` // the peer had another state than the others before its first step
 }
 
 // Name returns "resync".
@@ -190,19 +191,19 @@ type Mismatch struct {
 // Name returns "mismatch".
 func (Mismatch) Name() string { return "mismatch" }
 
-// Quorum reports the state of a group that is too small to go on.
+// Quorum reports that a group is too small to go on, or is large enough again.
 type Quorum struct {
 	State   string `json:"state"`   // lost, waiting, back or gave-up
-	Present int    `json:"present"` // voters that are present
-	Needed  int    `json:"needed"`  // voters that a quorum needs
+	Present int    `json:"present"` // voters, or for MinPeers members, that are present
+	Needed  int    `json:"needed"`  // voters that a quorum needs, or MinPeers
 }
 
 // Name returns "quorum".
 func (Quorum) Name() string { return "quorum" }
 
-// Restart reports that a launcher has restarted a peer, whose index is in the header.
+// Restart reports that a launcher has restarted the peer with the index Event.Index.
 type Restart struct {
-	MS float64 `json:"ms"` // time since the former process ended
+	MS float64 `json:"ms"` // time since the previous process ended
 }
 
 // Name returns "restart".
@@ -221,9 +222,9 @@ func (Checkpoint) Name() string { return "checkpoint" }
 // Stall reports that a call or step takes unusually long, and which peers cause it.
 type Stall struct {
 	Culprit string  `json:"culprit"`  // short IDs, separated by commas
-	Phase   string  `json:"phase"`    // where the culprits are, in words
+	Phase   string  `json:"phase"`    // what the culprits do at the moment, in words
 	What    string  `json:"what"`     // bucket or call that is stalled
-	SinceMS float64 `json:"since_ms"` // time since the stall began
+	SinceMS float64 `json:"since_ms"` // time for which the call or the step has waited
 }
 
 // Name returns "stall".
@@ -235,16 +236,17 @@ type Path struct {
 	// Who is the short ID of the other peer.
 	Who  string `json:"who"`
 	Kind string `json:"kind"` // shm, unix, direct, p2p or relay; mem within a process
-	// Addr is the address of the other end, in the form of the kind; "" without one.
+	// Addr is the address of the other peer, in a form that depends on Kind; "" if there is none.
 	Addr      string `json:"addr"`
 	Encrypted bool   `json:"encrypted"`
-	Why       string `json:"why,omitempty"` // reason why a better path failed, if one was tried
+	Why       string `json:"why,omitempty"` // reason why a better path failed, if a better path was tried
 }
 
 // Name returns "path".
 func (Path) Name() string { return "path" }
 
-// Dropped reports a gap in the log: the launcher or the log was too slow to take all events.
+// Dropped reports a gap in the log, because the launcher or the log could not process all events in
+// time.
 type Dropped struct {
 	Events int `json:"events"` // number of missing events
 }
@@ -255,7 +257,7 @@ func (Dropped) Name() string { return "dropped" }
 // Done is the last event of a peer whose job has finished.
 type Done struct {
 	Steps    int64    `json:"steps"`              // steps of the job
-	Peers    int      `json:"peers"`              // members in the last step
+	Peers    int      `json:"peers"`              // number of members that committed the last step
 	Accuracy *float64 `json:"accuracy,omitempty"` // accuracy on the test set, if reported
 	Loss     *float64 `json:"loss,omitempty"`     // loss on the test set, if reported
 	SHA256   string   `json:"sha256"`             // hash of the parameters in the order of their declaration
@@ -277,7 +279,7 @@ func (d Done) Line() string {
 	return s + " sha256=" + d.SHA256
 }
 
-// Other is an event of a kind that this version does not know, such as from a newer peer.
+// Other is an event of a kind that this version does not know, for example of a newer peer.
 type Other struct {
 	Kind string
 	Raw  json.RawMessage // the whole JSON object

@@ -1,9 +1,9 @@
 // Package event defines the event log: the reports of all peers about a job, one JSON object per
-// line. Scripts outside the project read it, so names and fields do not change; new ones may be
-// added.
+// line. Scripts outside the project read the log, so the names of events and fields do not change;
+// new events and fields may be added.
 //
-// A part of the program that has something to report emits an Event, with one of the bodies of this
-// package, to its Sink:
+// A package that reports something emits an Event, with one of the bodies of this package, to a
+// Sink:
 //
 //	sink.Emit(event.Event{Time: now, Peer: id, Epoch: 1, Step: 7, Body: event.Step{Loss: 0.3}})
 //
@@ -29,15 +29,15 @@ type Body interface {
 type Event struct {
 	Time time.Time
 	Peer string // short ID of the emitter
-	// Index is the local index of the emitter: its number among the peers of its launcher.
+	// Index is the local index of the emitter: the index among the peers of one launcher.
 	Index int
-	Epoch uint64 // epoch of the view; 0 where none applies
-	Step  int64  // first step is 1; 0 where none applies
+	Epoch uint64 // epoch of the view; 0 if the event belongs to no epoch
+	Step  int64  // the first step is 1; 0 if the event belongs to no step
 	Body  Body
 }
 
-// Sink receives events. Emit is safe for concurrent use and does not block for long. It returns no
-// error: a log that cannot be written must not stop the training.
+// Sink receives events. Emit is safe for concurrent use and does not block for long. Emit returns
+// no error, because training goes on if the log cannot be written.
 type Sink interface {
 	Emit(Event)
 }
@@ -59,7 +59,7 @@ type header struct {
 }
 
 // MarshalJSON implements json.Marshaler. It writes the header and the fields of the body as one
-// flat object. An event without a body is an error.
+// flat object, or returns an error if there is no body.
 func (e Event) MarshalJSON() ([]byte, error) {
 	if e.Body == nil {
 		return nil, fmt.Errorf("event: marshal: no body")

@@ -135,7 +135,8 @@ func TestStepRoundTripProperty(t *testing.T) {
 	})
 }
 
-// FuzzUnmarshal checks that a line that was read can be written again, unless its year is out of the range of JSON.
+// FuzzUnmarshal checks that an event that was read can be written again, unless JSON cannot express
+// the year of its time.
 func FuzzUnmarshal(f *testing.F) {
 	for _, body := range bodies() {
 		b, err := json.Marshal(Event{Body: body})
