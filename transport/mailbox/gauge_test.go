@@ -36,8 +36,9 @@ func (s *trickle) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// The rate of a long payload is measured without its beginning, and of a shorter one as a whole. A short payload is not measured.
-// It does not matter whether the payload is used or discarded.
+// The rate of a long payload is measured without its beginning. A payload of medium length is
+// measured as a whole, and a short payload is not measured. It does not matter whether the payload
+// is used or discarded.
 func TestGauge(t *testing.T) {
 	const piece, pause = 4 << 10, time.Millisecond
 	tests := map[string]struct {

@@ -167,8 +167,9 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// Frames of any length are sent without a heap allocation. The test does not measure decryption, because crypto/tls allocates a
-// few bytes for each record, or the check of the link, which allocates once per MiB.
+// Frames of any length are sent without a heap allocation. The test does not measure decryption,
+// because crypto/tls allocates a few bytes for each record. Nor does it measure the check of the
+// link, which allocates once per MiB.
 func TestWriteAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector drops pooled memory at random")

@@ -37,7 +37,8 @@
 //
 // The bytes that TCP has in flight are limited by the buffers of its socket, a few MiB on most
 // systems, however much the path could carry. So where the round trip is long the dialler makes
-// several connections. Each has a number of its own, derived from the key, followed by how many
-// there are. All bytes are striped over them (bundle.go), also the handshake and the proofs, so
-// that one TLS session covers all connections. On a local network there is one connection.
+// several connections. Each connection has a number of its own, derived from the key. The dialler
+// sends this number, followed by the count of connections. All bytes are striped over them
+// (bundle.go), also the handshake and the proofs, so that one TLS session covers all connections.
+// On a local network there is one connection.
 package direct

@@ -161,7 +161,8 @@ func TestReaderMayPause(t *testing.T) {
 	}
 }
 
-// At a Unix socket, a process of another user is refused, even with the right ticket. It cannot act as the waiter either.
+// At a Unix socket, a process of another user is refused, even with the right ticket. Such a
+// process cannot act as the waiter either.
 func TestAnotherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be another user")

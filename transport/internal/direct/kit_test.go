@@ -32,7 +32,8 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// openFiles returns the number of open file descriptors of this process; 0 where the system does not tell.
+// openFiles returns the number of open file descriptors of this process; 0 where the system does
+// not report it.
 func openFiles() int {
 	all, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -22,13 +22,13 @@ import (
 //	                                      <-  one byte
 //	... with n doubled until a round takes roundEnough; then the dialler closes.
 //
-// Nothing is encrypted, as the bytes have no meaning, and the proof shows that the acceptor
-// answers.
+// Nothing is encrypted, because the bytes have no meaning. The proof shows that the answers come
+// from the acceptor.
 const (
 	firstRound = 16 << 10
 	lastRound  = 2 << 20
 	// roundEnough is how long a round must take for its rate to count: the buffers of a shaped or
-	// wireless link absorb shorter ones.
+	// wireless link absorb the bytes of shorter rounds.
 	roundEnough = 15 * time.Millisecond
 	// maxMeasured is the number of bytes that an acceptor reads on one connection, and
 	// maxMeasurements the number of connections that may measure with one ticket.
@@ -54,8 +54,8 @@ type Speed struct {
 	Rate      float64 // bytes per second, from the dialler to the acceptor
 }
 
-// Time returns how long a message of n bytes takes to arrive. Without a rate it is half the round
-// trip.
+// Time returns how long a message of n bytes takes to arrive. If the rate is not known, Time
+// returns half the round trip.
 func (s Speed) Time(n int) time.Duration {
 	if s.Rate <= 0 {
 		return s.RoundTrip / 2
@@ -95,8 +95,8 @@ func measure(ctx context.Context, to Target, t Ticket, turn sync.Locker) (s Spee
 		return s, errors.Join(context.Cause(ctx), err)
 	}
 	s.RoundTrip = time.Since(begun)
-	// The round trips of all addresses are measured at once; the rounds of data one address after
-	// the other.
+	// The round trips of all addresses are measured at the same time. The rounds of data are
+	// measured for one address after the other.
 	turn.Lock()
 	defer turn.Unlock()
 	firstSent := time.Now()
@@ -118,8 +118,8 @@ func measure(ctx context.Context, to Target, t Ticket, turn sync.Locker) (s Spee
 	return s, nil
 }
 
-// round sends n bytes and waits for the acknowledgement. It returns the time of both, which is the
-// time of the bytes and one round trip.
+// round sends n bytes and waits for the acknowledgement. It returns the time from the first byte
+// sent to the acknowledgement: the transfer time of the bytes and one round trip.
 func round(sock net.Conn, n int) (time.Duration, error) {
 	b := make([]byte, 4+n)
 	binary.LittleEndian.PutUint32(b, uint32(n))
@@ -152,7 +152,7 @@ func serveMeasurement(sock net.Conn, t *Ticket) error {
 			return err
 		}
 		n := int(binary.LittleEndian.Uint32(head[:]))
-		// The dialler is a member, but a faulty one must not keep this host reading.
+		// The dialler is a member, but a faulty member must not make this host read without end.
 		if left -= n; n > lastRound || left < 0 {
 			return fmt.Errorf("the dialler announced a round of %d bytes, %d in all, want at most %d a round and %d in all: %w",
 				n, maxMeasured-left, lastRound, maxMeasured, ErrFormat)
@@ -168,7 +168,7 @@ func serveMeasurement(sock net.Conn, t *Ticket) error {
 	}
 }
 
-// measuredLocked counts a measurement; false beyond maxMeasurements.
+// measuredLocked counts a measurement. It returns false beyond maxMeasurements.
 func (w *Wait) measuredLocked() bool {
 	w.measurements++
 	return w.measurements <= maxMeasurements

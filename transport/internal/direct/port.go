@@ -20,8 +20,8 @@ const (
 	// proveTime is how long an expected connection may take for the handshake and the proof.
 	proveTime = 20 * time.Second
 	// maxStrangers is the number of connections that have not sent a number yet. So a flood of such
-	// connections costs at most 64 descriptors. A flood can close the connection of a member before
-	// its number has come. Then the member dials again.
+	// connections costs at most 64 descriptors. A flood can make the port close the connection of a
+	// member whose number has not come yet. Then the member dials again.
 	maxStrangers = 64
 )
 

@@ -165,8 +165,8 @@ func impostor(t *testing.T, f func(net.Conn)) Target {
 	return Target{Network: "tcp", Addr: l.Addr().String()}
 }
 
-// An impostor in place of the waiter reads the dialler's number and proof. Nothing that it can send is a valid answer. If it
-// stays silent, the dialler's context ends the attempt.
+// An impostor in place of the waiter reads the dialler's number and proof. Nothing that it can send
+// is a valid answer. If the impostor stays silent, the dialler's context ends the attempt.
 func TestImpostorWaits(t *testing.T) {
 	said := make([]byte, helloSize+proofSize)
 	for name, answer := range map[string]func(c net.Conn){

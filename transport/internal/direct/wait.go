@@ -8,16 +8,17 @@ import (
 	"time"
 )
 
-// Wait is an expected connection, or several that form a bundle. How many there are is not known
-// before the first of them says so: the dialler decides it by the round trip. The result is
-// delivered once, to results, from which Wait or Cancel takes it.
+// Wait is an expected connection, or several connections that form a bundle. The dialler decides
+// their number by the round trip, and each connection states the number. The result is delivered
+// once, to results. The method Wait or Cancel receives it.
 type Wait struct {
 	port    *Port
 	ticket  Ticket
 	tls     *tls.Config
 	results chan result // capacity 1
 
-	// Guarded by the port's mu until all are there, from then on only read.
+	// Guarded by the port's mu until all connections have come. After that the fields are only
+	// read.
 	socks   []net.Conn // by index; nil before the first has come
 	missing int        // number of connections that have not come
 
@@ -32,8 +33,8 @@ type result struct {
 	err  error
 }
 
-// Expect expects the holder of a ticket from now until Cancel, which the caller must call. With a
-// cfg connections over TCP must use TLS.
+// Expect expects the holder of a ticket from now until Cancel, which the caller must call. If cfg
+// is not nil, connections over TCP must use TLS.
 func (p *Port) Expect(t Ticket, cfg *tls.Config) *Wait {
 	w := &Wait{port: p, ticket: t, tls: cfg, results: make(chan result, 1)}
 	p.mu.Lock()
@@ -114,7 +115,8 @@ func (w *Wait) dropLocked(closing bool) {
 }
 
 // authenticate makes the handshake and checks the dialler's proof, within proveTime. The dialler's
-// proof comes first: the acceptor shows nothing of the key to somebody who does not hold it.
+// proof comes first: the acceptor sends nothing that depends on the key to a dialler that does not
+// hold the key.
 func (w *Wait) authenticate() (*Conn, error) {
 	c := newConn(newBundle(w.socks))
 	err := c.SetDeadline(time.Now().Add(proveTime))

@@ -84,8 +84,9 @@ func (k behind) strict() int {
 	return k.filters
 }
 
-// possible reports whether two hosts can reach each other according to RFC 4787. One of them must have a port that the other can
-// know, and must accept packets from a port that it cannot know.
+// possible reports whether two hosts can reach each other according to RFC 4787. One host must have
+// a port that the other host can know, and must accept packets from a port of the other host that
+// it cannot know.
 func possible(a, b behind) bool {
 	known := func(k behind) bool { return k.open || k.mapping == independent }
 	letsIn := func(k behind) bool { return k.open || k.strict() != byPort }
