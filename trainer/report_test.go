@@ -173,8 +173,8 @@ func TestSupersededSteps(t *testing.T) {
 	if !slices.Equal(a.steps, []int64{1}) || a.known[logged{"a", 1}] != 1 || a.known[logged{"b", 1}] != 0 {
 		t.Errorf("reported %v, log %v", a.steps, a.known)
 	}
-	// Peer b has left by step 3. Peer a does not report b's part of step 1: step 2, which is in between,
-	// was reported by others.
+	// Peer b is gone by step 3. Peer a does not report b's part of step 1: b or another peer has reported that part before it
+	// contributed to step 3, because step 2 is in between.
 	a.commit(outcomeOfStep(3, []*listener{a}))
 	a.stable(a.last, viewOfPeers([]*listener{a}), "a", work{}, false)
 	if !slices.Equal(a.steps, []int64{1, 3}) || a.known[logged{"b", 1}] != 0 { // step 2 is in between

@@ -17,7 +17,7 @@ type permutation struct {
 }
 
 // feistelRounds exceeds the 4 rounds that make a Feistel network of random functions pseudorandom
-// (Luby and Rackoff, 1988), because the round functions are simple and small domains are harder.
+// (Luby and Rackoff, 1988), because the round functions are simple and small domains need more rounds.
 const feistelRounds = 7
 
 // newPermutation returns the order of n >= 1 samples in a pass.

@@ -64,9 +64,8 @@ func TestOrderIsStable(t *testing.T) {
 	}
 }
 
-// Over many seeds every sample occurs about equally often at every position, and every pair of neighbours in both orders.
-// Chi-square tests compare with the uniform distribution. A uniform order hardly ever exceeds the
-// limits of these tests.
+// Over many seeds every sample occurs about equally often at every position (chi-square test), and neighbours ascend about as often
+// as they descend. A uniform order hardly ever exceeds the limits of this test.
 func TestOrderIsEven(t *testing.T) {
 	const n, seeds = 12, 12000
 	var place [n * n]float64

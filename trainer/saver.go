@@ -57,11 +57,11 @@ func (v *saver) due(step int64, now time.Time) bool {
 	return every > 0 && step/every > v.step/every || v.cfg.Every > 0 && now.Sub(v.saved) >= v.cfg.Every
 }
 
-// stable saves the state after its last step, which has become stable, if that is due. mine is true
-// if this peer writes the checkpoint; otherwise it only records that the step is saved. final is
-// true if no step follows. It blocks for the copy, which is one pass over the state, and with final
-// also for the previous write. The write to disk goes on afterwards. If the previous write takes
-// longer than the interval, stable saves nothing and tries again after the next step.
+// stable saves the state after its last step, which has become stable, if a checkpoint is due. mine
+// is true if this peer writes the checkpoint; otherwise stable only records that the step is saved.
+// final is true if no step follows. stable blocks for the copy, which is one pass over the state,
+// and with final also for the previous write. The write to disk goes on afterwards. If the previous
+// write takes longer than the interval, stable saves nothing and tries again after the next step.
 func (v *saver) stable(s *state, mine, final bool) {
 	now := time.Now()
 	if !v.due(s.committed(), now) {
@@ -72,7 +72,7 @@ func (v *saver) stable(s *state, mine, final bool) {
 		return
 	}
 	if final {
-		v.writing.Wait() // no later step is saved in place of the last one
+		v.writing.Wait() // no later step can be saved in place of the last step
 	}
 	select {
 	case <-v.idle:
@@ -216,7 +216,7 @@ func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 	return nil
 }
 
-// load replaces the state with a checkpoint's.
+// load replaces the state with the state in a checkpoint.
 func load(s *state, c *checkpoint.Checkpoint) error {
 	var h header
 	if err := json.Unmarshal(c.State, &h); err != nil {

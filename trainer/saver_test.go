@@ -213,12 +213,12 @@ func TestCheckpointsByTime(t *testing.T) {
 	}
 }
 
-// When the quorum is lost, the remaining peers save their state, and the job resumes from it later. The logs of both runs
+// When the quorum is lost, the remaining peers save their state, and the job resumes from that state later. The logs of both runs
 // together count every microbatch once.
 func TestCheckpointWhenTheQuorumIsLost(t *testing.T) {
 	whole := churning(9, true)
 	want := alone(t, whole)
-	for at := int64(3); at < 6; at++ { // it is certain that the remaining peers have committed a step
+	for at := int64(3); at < 6; at++ { // by step 3 the remaining peer has committed a step for certain
 		dir := filepath.Join(t.TempDir(), "checkpoints")
 		var before []event.Event
 		synctest.Test(t, func(t *testing.T) {

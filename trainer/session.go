@@ -75,8 +75,8 @@ func (j *job) enter(ctx context.Context, s *elastic.Session) error {
 
 // try makes one attempt at the open step in this session: it computes this peer's share, reduces
 // the sums, and applies the result. It returns nil when the step is committed, and also when all
-// ranks have to compute it again with another scale. After any error that does not end the job,
-// the contribution keeps its microbatches.
+// ranks have to compute it again with another scale. If the session breaks, the contribution keeps
+// its microbatches for the next session.
 //
 // Between hosts the next step begins while the reduction still runs (lookAhead). Then a second
 // goroutine waits for the reduction, and finish, called once, commits the step.
@@ -98,15 +98,15 @@ func (j *job) try(ctx context.Context, s *elastic.Session) error {
 		exchange.Wait()
 		return j.commit(s, t, got)
 	})
-	// Programs decide at a point before the next step begins.
+	// At a decision point the programs decide before the next step begins.
 	if !j.decisions.due(t.plan.step) {
 		j.step.lookAhead(ctx, s, t, finish)
 	}
 	return finish()
 }
 
-// commit commits a step whose commit record is complete. After an error nothing of the step
-// remains in the parameters.
+// commit commits a step if its commit record is complete. If the step is not committed, none of its
+// updates remain in the parameters. An error after the commit ends the session or the job.
 func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 	defer j.state.pipeline.rollback() // a no-op once the step is committed
 	if got.err != nil {
@@ -180,7 +180,8 @@ func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 	}
 	err := fmt.Errorf("%w: %s; the others have %v", ErrDiverged, strings.Join(list, ", "), right)
 	s.Comm.Revoke(err)
-	// Every rank reports the same difference, and leaves; only the wrong ones drop their state.
+	// Every rank finds the same difference and leaves the session. Only the wrong ranks drop their
+	// state.
 	if !slices.Contains(wrong, s.Rank) {
 		return fmt.Errorf("%w: %w", errNextSession, err)
 	}
@@ -200,8 +201,8 @@ func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 // fails, the next one repeats the end.
 func (j *job) end(ctx context.Context, s *elastic.Session) error {
 	// A commit record without a step confirms to all ranks that all have committed the last step.
-	// No rank leaves before that, because a member may still need a copy of the state, and so may a
-	// newcomer of a later view.
+	// No rank leaves before that confirmation, because a member, or a newcomer of a later view, may
+	// still need a copy of the state.
 	mine := idleReport(j.state)
 	j.step.audits.tell(&mine)
 	reports, err := j.step.reducer.exchange(ctx, s, mine)

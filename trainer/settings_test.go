@@ -23,9 +23,9 @@ func settings(t *testing.T, change func(*Config)) []elastic.Setting {
 	return j.held
 }
 
-// TestSettingsStay compares the settings with the settings that peers send and that checkpoints
-// contain. With another name or value a peer would be refused, and a job would not resume from its
-// checkpoints.
+// TestSettingsStay checks the names and values of the settings, which peers send and checkpoints
+// contain. If a name or value changed, peers of the previous version would be refused, and a job
+// would not resume from its earlier checkpoints.
 func TestSettingsStay(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Config)

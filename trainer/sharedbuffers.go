@@ -10,11 +10,12 @@ import (
 
 // sharedBuffers is memory that the ranks of this host share; reductions operate on it without
 // copies. It outlives sessions: vectors stay in it until the run ends, or until a session has other
-// memory, for example because this peer has a new identity. The result vector of a failed reduction
-// has been taken out of the shared memory, because other ranks may still write to it; its content
-// moves to a new allocation.
+// memory, for example because this peer has a new identity. A failed reduction takes its result
+// vector out of the shared memory, because other ranks may still write there. The next session
+// copies the content of that vector to a new allocation.
 type sharedBuffers struct {
-	// comm is a communicator over this memory, of any session that had it; nil if there was none.
+	// comm is the communicator of some session with this memory; nil if no session had shared
+	// memory.
 	comm *collective.Comm
 	full bool // there is no room in the memory
 	// allocations are the allocations of the vectors in this memory.
@@ -62,7 +63,7 @@ func migrateVectors[T collective.Number](h *sharedBuffers, vectors ...[]T) ([][]
 			there[i] = v
 			continue
 		}
-		// A vector that the present memory already holds keeps its allocation.
+		// A vector that is already in the memory of comm keeps its allocation.
 		if k := find(h.previous, &v[0]); k >= 0 && collective.IsShared(comm, v) {
 			h.allocations, there[i] = append(h.allocations, h.previous[k]), v
 			continue

@@ -13,8 +13,8 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// If a reduction into gradients fails, the next session moves them into shared memory again, with their contents. Vectors that
-// are in shared memory stay where they are.
+// If a reduction fails, the next session moves its result vector into shared memory again, with its content. Vectors that are still
+// in shared memory stay where they are.
 func TestSharedBuffersAfterFailure(t *testing.T) {
 	ts, err := mem.NewShared(2)
 	if err != nil {

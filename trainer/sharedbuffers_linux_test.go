@@ -150,7 +150,7 @@ type memoryModel struct {
 	broken          error
 }
 
-// memoryModelSize is the number of elements of a memoryModel's parameters. A vector of this size is too large to travel inline with a
+// memoryModelSize is the number of elements of a memoryModel's parameters. A vector of this size is too large to be sent inline in a
 // message.
 const memoryModelSize = 3 + 5000 + 1 + 6
 
@@ -186,7 +186,7 @@ func (m *memoryModel) Accumulate(grad [][]float32, samples []int, done func(int)
 	return m.slope.Accumulate(grad, samples, done)
 }
 
-// sharingJob returns a job of three memoryModels. The last one leaves, so there are at least two sessions.
+// sharingJob returns the configuration of a job with memoryModels. mode is "plain", "exact" or "int8", a lossy coding.
 func sharingJob(mode string) trainer.Config {
 	cfg := churning(40, mode == "exact")
 	cfg.Gradients.BucketBytes = 1 << 10
@@ -196,7 +196,8 @@ func sharingJob(mode string) trainer.Config {
 	return cfg
 }
 
-// leaveAt makes the last member leave in a step. The first member waits in this step until the view without it is decided.
+// leaveAt makes member 2 leave in the step at, so that there are at least two sessions. Member 0 waits in the following step until
+// the view without member 2 is decided.
 func (a *arena) leaveAt(x *actor, at int64) {
 	x.cfg.Hooks.OnBegin = func(step int64) {
 		switch {
@@ -211,7 +212,7 @@ func (a *arena) leaveAt(x *actor, at int64) {
 	}
 }
 
-// reduced reports whether member 0 knows of a view of two members.
+// reduced reports whether member 0 has logged a view of two members.
 func (l *log) reduced() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,7 +256,7 @@ func TestSharedBuffers(t *testing.T) {
 	}
 }
 
-// newSharingNetwork returns a network. At the end of the test it checks that all its memory is free.
+// newSharingNetwork returns a network. A cleanup of the test checks that all memory of the network is free.
 func newSharingNetwork(t *testing.T, replaced bool) *sharingNetwork {
 	l := &sharingNetwork{Network: mem.NewNetwork(), replaced: replaced, arenas: make(map[elastic.ID][]*shm.Arena), sessions: make(map[uint64]*sessionMemory)}
 	t.Cleanup(func() {

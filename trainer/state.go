@@ -26,7 +26,7 @@ type state struct {
 	last     outcome
 	void     bool   // the state is invalid and has to be replaced
 	digested uint64 // cached digest of the parameters; 0 if not computed
-	// observer is told about the transitions of the state.
+	// observer is notified of the transitions of the state.
 	observer observer
 }
 
@@ -36,8 +36,8 @@ type observer interface {
 	// superseded is called before another member's copy moves the state to step number by. The copy
 	// is a whole state, or else the update of the step after the committed one.
 	superseded(by int64, whole bool)
-	// advanced is called after a transition; o is the outcome of the new state, and was of the old
-	// one.
+	// advanced is called after a transition; o is the outcome of the new state, and was is the
+	// outcome of the old state.
 	advanced(was, o outcome)
 }
 
@@ -87,7 +87,7 @@ func (s *state) Load(from io.Reader) error {
 	return nil
 }
 
-// replace replaces the state with a saved one, which h describes. read fills the vectors, which
+// replace replaces the state with a saved state, which h describes. read fills the vectors, which
 // have the lengths of h. If h does not fit this job, nothing changes; after any other error the
 // state may be invalid.
 func (s *state) replace(h header, read func() error) error {
@@ -147,9 +147,9 @@ func (s *state) Apply(from io.Reader) error {
 	return nil
 }
 
-// commit applies the staged mean gradient and makes o the outcome of the last step; next is the
-// scale of the step after. All members execute the same commit on the same bits, so all get the
-// same error. An error is returned before anything changes.
+// commit applies the mean gradient that is due and makes o the outcome of the last step; next is the
+// scale of the step after o. All members execute the same commit on the same bits, so all get the
+// same error. After an error nothing has changed.
 func (s *state) commit(o outcome, next exact.Scale) error {
 	for i, v := range s.grads.staging.views {
 		if !allFinite(v[:s.unmeant(i)]) { // the other elements were checked when they were updated

@@ -158,8 +158,8 @@ func damaged(good []byte) map[string][]byte {
 	}
 }
 
-// The observer of a state is called after each step. It is also called before a copy from another peer moves the state ahead,
-// while nothing has changed yet, but not if the copy has failed.
+// The observer's advanced is called after each commit, and after a copy from another peer has moved the state ahead, but not after a
+// copy that failed. Its superseded is called before a copy changes the state.
 func TestObserversAreTold(t *testing.T) {
 	leader, r := newTestState(t, false, nil), newTestState(t, false, nil)
 	want := func(s *state, want ...string) {
@@ -218,7 +218,8 @@ func TestStateWhileTheNextStepIsUnderWay(t *testing.T) {
 	}
 }
 
-// A wrong update leaves the state unchanged. A wrong state leaves it unchanged, or makes it invalid until a good one is loaded.
+// A wrong update leaves the state unchanged. Loading a wrong state changes nothing, or makes the state invalid until a good state is
+// loaded.
 func TestDamagedStatesAndUpdates(t *testing.T) {
 	leader, r := newTestState(t, false, nil), newTestState(t, false, nil)
 	train(t, leader)

@@ -25,7 +25,7 @@ import (
 //		}
 //		score, err := p.Sum(part)
 //		if err != nil {
-//			continue // this point comes again, among those who are left
+//			continue // this point comes again, among the remaining peers
 //		}
 //		if score.Correct > best {
 //			best, worse = score.Correct, 0
@@ -57,16 +57,16 @@ const EveryPass Interval = 0
 // errNotRun is the error of a Training before the call of Points.
 var errNotRun = errors.New("trainer: the training has not begun: range over Points")
 
-// New returns a training of model on all peers of group. It begins with Points; Err returns
-// errors of the arguments.
+// New returns a training of model on all peers of group. The training begins when the program ranges
+// over Points. If an argument is invalid, the loop ends at once and Err returns the error.
 func New(group *elastic.Group, model Model, cfg Config) *Training {
 	return &Training{group: group, model: model, cfg: cfg, err: errNotRun}
 }
 
 // Points trains until the job is finished, and yields a point after every interval, and after the
 // last step. All peers must use the same interval. A point whose Sum has failed is yielded again,
-// so the loop should go on with continue. Leaving the loop in any other way ends the job at this
-// peer with an error. Points can be called once.
+// so the loop should go on with continue. Leaving the loop in any other way than by Point.Stop and
+// continue ends the job at this peer with an error. The result of Points can be used once.
 func (t *Training) Points(ctx context.Context, every Interval) iter.Seq[*Point] {
 	return func(yield func(*Point) bool) {
 		if t.err != errNotRun {
@@ -174,8 +174,8 @@ func (p *Point) Sum(part Score) (Score, error) {
 		p.failed = errSums
 		return Score{}, errSums
 	}
-	// A point that is yielded again has the sums of the first time: they are returned without a
-	// call.
+	// A point that is yielded again has the sums of the first time: Sum returns them without a
+	// collective call.
 	if p.sums == len(at.sums) {
 		total, err := p.sum(part)
 		if err != nil {
@@ -189,7 +189,7 @@ func (p *Point) Sum(part Score) (Score, error) {
 }
 
 // Keep keeps a copy of the parameters in memory, in place of an earlier copy. Training.Kept
-// returns it, also at peers that joined later.
+// returns the copy, also at peers that joined later.
 func (p *Point) Keep() { p.keep = true }
 
 // Stop ends the job at this point, at all peers.
