@@ -29,7 +29,6 @@ const (
 // earlier views. Each stream is added by put. An attempt ends exactly once: by its last planned
 // stream, by fail or by revoke. The goroutine that sets ended also closes done. Streams of planned
 // pairs that come later are reset.
-// reset.
 type attempt struct {
 	// ctx bounds the dials. It ends when the attempt ends, or with the context of Connect.
 	ctx    context.Context

@@ -21,7 +21,7 @@ type Carrier interface {
 	// not remove the members that were introduced before. It does not block.
 	Introduce(members []elastic.Member) error
 	// Open makes one attempt to open a stream of kind k to a peer. It may wait for the peer until
-	// ctx ends, or return an error. After an error the mesh calls it again a little later, unless
+	// ctx ends, or return an error. After an error the mesh calls Open again a little later, unless
 	// the error is elastic.ErrGone (certainly nobody is there) or ErrBanned. When Open returns a
 	// Control stream, the peer has accepted it. A stream of another kind may be refused later: then
 	// a read of the stream fails.

@@ -65,8 +65,8 @@ type pair struct {
 	filling filling     // held while a message is read into the mailbox
 
 	left         chan struct{} // closed when the peer sends nothing more, usually by its bye
-	urgentEnded  chan struct{} // a bye has ended the urgent stream: the data stream has no more messages
-	closedEarly  atomic.Bool   // the urgent stream ended with a bye: a data stream that breaks has no more messages
+	urgentEnded  chan struct{} // closed when the view on the urgent stream has ended
+	closedEarly  atomic.Bool   // a bye has ended the urgent stream: the data stream has no more messages
 	peerDone     chan struct{} // closed when the peer needs nothing more from this rank
 	peerDoneOnce sync.Once
 
@@ -167,8 +167,8 @@ func (p *pair) send(ctx context.Context, e transport.Envelope, buf []byte) error
 }
 
 // takeTurn waits for the turn to write on the data stream. The caller has the turn until it calls
-// endTurn. The view may end while the caller waits, so takeTurn checks that when it has the turn:
-// after the last frame of this side nothing may be written on the stream.
+// endTurn. The view may end while the caller waits, so takeTurn checks the view again when it has
+// the turn: after the last frame of this side nothing may be written on the stream.
 func (p *pair) takeTurn(ctx context.Context, priority int32) (*ticket, error) {
 	at := p.data.writers.enqueue(priority)
 	var err error
@@ -209,9 +209,9 @@ func (p *pair) failure() error {
 	}
 }
 
-// writeUntil writes a frame. If ctx ends before that, writeUntil revokes the view, which ends the
-// write. The view must end with the call, because behind a part of a frame the stream cannot carry
-// another frame.
+// writeUntil writes a frame. If ctx ends during the write, writeUntil revokes the view, which ends
+// the write. The view must end with the call, because behind a part of a frame the stream cannot
+// carry another frame.
 func (p *pair) writeUntil(ctx context.Context, h *wire.Header, buf []byte) error {
 	if ctx.Done() == nil {
 		return p.data.write(h, buf)

@@ -175,7 +175,7 @@ func (t *Transport) Recv(ctx context.Context, from int, e transport.Envelope, bu
 
 // Post implements transport.Transport. If there is no pair with the rank from, Post starts to make
 // it, although only that rank will send. That rank may be unable to make the pair, and without a
-// pair this rank might not notice that it dies.
+// pair this rank might not notice the death of that rank.
 func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
 	if t.box.Check("receive", from) == nil && from != t.self && t.pairs[from].Load() == nil {
 		t.lazy.need(from)
