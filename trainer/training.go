@@ -65,8 +65,8 @@ func New(group *elastic.Group, model Model, cfg Config) *Training {
 
 // Points trains until the job is finished, and yields a point after every interval, and after the
 // last step. All peers must use the same interval. A point whose Sum has failed is yielded again,
-// so the loop should go on with continue. Leaving the loop in any other way than by Point.Stop and
-// continue ends the job at this peer with an error. The result of Points can be used once.
+// so the loop should go on with continue. A break or return before Point.Stop ends the job at this
+// peer with an error. The result of Points can be used once.
 func (t *Training) Points(ctx context.Context, every Interval) iter.Seq[*Point] {
 	return func(yield func(*Point) bool) {
 		if t.err != errNotRun {

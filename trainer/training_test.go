@@ -185,7 +185,7 @@ func TestKillAtPoints(t *testing.T) {
 	t.Logf("%d kills", len(points))
 }
 
-// A mistake of a program ends the job at its peer, with the cause. The others finish.
+// A mistake of a program ends the job at its peer, with an error that describes the mistake.
 func TestWrongLoopsOfPoints(t *testing.T) {
 	boom := errors.New("no test set")
 	for want, body := range map[string]func(p *trainer.Point) bool{
@@ -227,7 +227,7 @@ func TestStopAndLeave(t *testing.T) {
 	runGroups(t, 2, nil, func(ctx context.Context, g *elastic.Group) error {
 		run := trainer.New(g, newCounter(2, 2).Model(), counting(9))
 		for p := range run.Points(ctx, 3) {
-			<-time.After(time.Duration(g.Self().Index) * time.Second) // stands for a slow evaluation
+			<-time.After(time.Duration(g.Self().Index) * time.Second) // simulates a slow evaluation
 			p.Stop()
 			break
 		}

@@ -13,8 +13,8 @@ const (
 	// A trial computes for about trialTime, but at most trialMicrobatches microbatches.
 	trialTime         = 100 * time.Millisecond
 	trialMicrobatches = 15
-	// A trial measures at least trialLeast microbatches, to separate the overhead of the first one.
-	// If a microbatch takes longer than trialLong, it measures only one.
+	// A trial measures at least trialLeast microbatches, to separate the overhead of the first
+	// microbatch. If a microbatch takes longer than trialLong, the trial measures only one.
 	trialLeast = 3
 	trialLong  = 2 * time.Second
 )
@@ -27,7 +27,8 @@ type trial struct {
 
 // Trial computes some microbatches of the open step, discards them, and returns the measured speed.
 // It implements elastic.Trier. This peer is in no session, so its contribution to the step is
-// empty. Trial empties it again, so the trial changes neither the ledger nor the parameters.
+// empty. Trial empties the contribution at the end, so it changes neither the ledger nor the
+// parameters.
 func (t trial) Trial(ctx context.Context) (elastic.Candidate, error) {
 	me := elastic.Candidate{Forced: t.always, Most: t.step.balance.most}
 	if me.Forced || t.step.state.void || t.step.microbatches() == 0 {

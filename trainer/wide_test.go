@@ -184,7 +184,8 @@ func TestWrongMicrobatchesTogether(t *testing.T) {
 	}
 }
 
-// With several hosts a call has as many microbatches as the model can take; within one host it has one. The weights are the same.
+// With several hosts a call has as many microbatches as the model can take; within one host a call has one microbatch. The weights
+// are the same.
 func TestMicrobatchesTogether(t *testing.T) {
 	want := oneAlone(t, dyadic(6))
 	for name, c := range map[string]struct {
