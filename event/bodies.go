@@ -156,7 +156,7 @@ func (Forged) Name() string { return "forged" }
 // Audit reports that members have computed one member's part of a step again, and which members'
 // results differ (see trainer.Gradients.Audit).
 type Audit struct {
-	Who []string `json:"who"` // members whose result differs from the majority's result; all of them if there is no majority
+	Who []string `json:"who"` // members whose result differs from the majority's result; without a majority, the audited member and the auditor
 	Out bool     `json:"out"` // whether the members of Who are removed from the view
 	For int      `json:"for"` // members with the most frequent result
 	Of  int      `json:"of"`  // members that were able to compute the part
