@@ -170,9 +170,9 @@
 // last step. Momentum adds one vector, Adam (and AdamW) two. With Model.Waits or Gradients.Delay the
 // next step begins early, so the parameter and the optimizer state are kept twice. Exact mode has
 // two integer sums besides the mean gradients of two steps. Compression adds two vectors of coding
-// errors. Local steps (package trainer/local) add the start of a path, a gradient, the length of
-// paths, and 4 bytes for each vector of the inner optimizer; the column is the optimizer of the
-// outer step.
+// errors. Local steps (package trainer/local) add the start of a path, a gradient, the sum of the
+// displacements, and 4 bytes for each vector of the inner optimizer; the columns are the optimizers
+// of the outer step.
 //
 // # Delay
 //

@@ -13,14 +13,14 @@
 //			peaks[i] = max(peaks[i], scale.Add(i, sums[i], views[i]))
 //		}
 //	}
-//	// AllReduce peaks with Max and sums with Sum. Now they are the same everywhere.
+//	// AllReduce peaks with Max and sums with Sum. Now they are equal at all peers.
 //	if i := exact.NotFinite(peaks); i >= 0 { ... an error, never a second attempt }
 //	next := scale.Next(peaks)
 //	if !scale.Fits(peaks) { ... discard sums, compute the step again with next }
 //	for i := range views {
 //		scale.Mean(i, mean[i], sums[i], samples)
 //	}
-//	scale = next                                  // of the step after
+//	scale = next                                  // the scale of the next step
 //
 // # Scales
 //
@@ -35,7 +35,7 @@
 // decisions made from them: whether the step fits, and the next scale.
 //
 // The next scale puts the peak of the last step below the room by the headroom: 6 bits, or a third
-// of the room if that is less, as from 8192 microbatches on. A step has to be computed again if
+// of the room if that is less (from 8192 microbatches on). A step has to be computed again if
 // some gradient grew by more than a factor of 2^headroom (64) within one step; then the scale made
 // from the step's own peaks is certain to fit. When gradients shrink, the exponents follow by half
 // of the way per step (hysteresis), so that oscillating gradients do not overflow again and again.

@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slowRound is a slow twin of the quantisation, in exact arithmetic: g * 2^e rounded to the nearest integer, ties to even.
+// slowRound is an independent implementation of the quantisation, in exact arithmetic: it returns g * 2^e rounded to the nearest
+// integer, ties to even.
 func slowRound(g float32, e int) *big.Int {
 	x := new(big.Float).SetPrec(400).SetFloat64(float64(g))
 	x.SetMantExp(x, e)
@@ -247,7 +248,7 @@ func TestAccuracy(t *testing.T) {
 	s, _ := fitting(newScale(t, 1, k), all)
 	peak := PeakOf([]float32{float32(largest)})
 	s = s.Next([]Peak{peak})
-	for range 10 { // after some steps the exponent is the ideal one
+	for range 10 { // after some steps the exponent is the ideal exponent
 		s = s.Next([]Peak{peak})
 	}
 	sums, got := make([]int32, n), make([]float32, n)

@@ -7,7 +7,7 @@ import (
 )
 
 // MaxMicrobatches is the largest number of microbatches in a step. It leaves 14 bits for the
-// values of each.
+// magnitudes of the values of each microbatch.
 const MaxMicrobatches = 1 << 16
 
 // Bounds of exponents: 2^exponent is a normal float32, and an exponent fits an int8.
@@ -20,9 +20,9 @@ const (
 const unset = -128
 
 // Peak is the biased binary exponent of the largest magnitude in a float32 vector: all elements
-// are below 2^(Peak-126). 0 stands for a vector of zeros (and subnormal numbers), 255 for a
-// vector with an infinity or a NaN. Peaks of several vectors are combined with max. Peak is an
-// alias so that collective.Max accepts it.
+// are below 2^(Peak-126). 0 means that all elements are zero or subnormal, 255 that some element is
+// infinite or NaN. Peaks of several vectors are combined with max. Peak is an alias so that
+// collective.Max accepts it.
 type Peak = uint8
 
 // notFinite is the peak of a vector with an infinity or a NaN.

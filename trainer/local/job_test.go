@@ -199,8 +199,8 @@ func TestBytesArePerRound(t *testing.T) {
 	}
 }
 
-// The wrapped model passes trainer.CheckModel, with one exception: a path of several local steps is not the sum of its two
-// halves.
+// The wrapped model passes trainer.CheckModel with the samples of one local step. With more samples it would fail, because the
+// gradient of a path of several local steps is not the sum of the gradients of its two halves.
 func TestWrappedModelKeepsTheRules(t *testing.T) {
 	samples := []int{5, 1, 7, 3, 9, 2, 8, 0, 11, 4, 6, 10, 12}
 	cfg := trainer.Config{Samples: 240, GlobalBatch: 13, Microbatch: 13, Passes: 1, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.1)}

@@ -47,9 +47,9 @@
 // # Slow networks
 //
 // With Config.Delay the mean of a round is applied at the end of the next round (a staleness of
-// one). So sums are computed while the next round runs, and a round takes about as long as the
-// longer of the two. The outstanding mean is part of the state (trainer.Gradients.Delay). Stale sums
-// require a smaller outer learning rate, or less momentum.
+// one). So sums are computed while the next round runs, and a round takes about as long as its local
+// steps or its sums, whichever take longer. The outstanding mean is part of the state
+// (trainer.Gradients.Delay). Stale sums require a smaller outer learning rate, or less momentum.
 //
 // # Differences from ordinary training
 //
@@ -85,18 +85,18 @@ type Config struct {
 	// Steps is the number of local steps of a path, 1 or more. The last round of a pass may have
 	// fewer. If it is 1, the peers sum after every step, as in ordinary training.
 	Steps int
-	// Outer applies the mean displacement of the paths; nil stands for optim.SGD{}.
+	// Outer applies the mean displacement of the paths; nil means optim.SGD{}.
 	Outer optim.Optimizer
-	// Rate is the learning-rate schedule of Outer, by rounds from 1; nil stands for
-	// optim.Constant(1). With optim.SGD{} and a rate of 1 the new parameters are the mean of the
-	// ends of the paths.
+	// Rate is the learning-rate schedule of Outer, by rounds from 1; nil means optim.Constant(1).
+	// With optim.SGD{} and a rate of 1 the new parameters are the mean of the parameters at the ends
+	// of the paths.
 	Rate optim.Schedule
 	// Delay applies the mean of a round at the end of the next round, and the mean of the last
 	// round when training ends. Peers then wait for sums only if the sums take longer than
 	// computing a round.
 	Delay bool
 	// BySpeed gives each peer one path through its whole share, with more local steps at faster
-	// peers. It is refused in exact mode, in which the length of a path must not depend on the
+	// peers. BySpeed is refused in exact mode, in which the length of a path must not depend on the
 	// peer.
 	BySpeed bool
 }

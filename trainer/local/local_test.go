@@ -223,8 +223,8 @@ func dots() trainer.Model {
 	}}
 }
 
-// One local step with SGD and an outer rate of 1 gives the same result as ordinary training. Without rounding it is the same bit
-// for bit.
+// One local step with SGD and an outer rate of 1 gives the same result as ordinary training. Without rounding the weights are equal
+// bit for bit.
 func TestOneLocalStepIsOrdinaryTraining(t *testing.T) {
 	cfg := trainer.Config{Samples: 80, GlobalBatch: 32, Microbatch: 4, Passes: 3, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.25)}
 	want := train(t, 1, func(*testing.T) (trainer.Model, trainer.Config) { return dots(), cfg })
@@ -277,7 +277,7 @@ func TestParametersAreBackAfterAFailure(t *testing.T) {
 	}
 }
 
-// A failed batch ends a path, without another call of the model.
+// A path ends as soon as Batch.Err returns an error, without another call of the model.
 func TestAPathEndsEarly(t *testing.T) {
 	m := newBowl()
 	model, _ := wrapped(t, m.model(), ordinary(1), local.Config{Steps: 4})

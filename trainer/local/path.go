@@ -20,7 +20,7 @@ type path struct {
 	inner      optim.Optimizer // the inner optimizer
 	// schedule gives the rates of the inner optimizer, by steps of ordinary training.
 	schedule optim.Schedule
-	clip     float64 // limit of the gradient's norm in a local step; 0 is none
+	clip     float64 // limit of the gradient's norm in a local step; 0 means no limit
 	steps    stepMap
 
 	start [][]float32 // parameters at the beginning of a path
@@ -53,7 +53,7 @@ func newPath(m trainer.Model, cfg trainer.Config, c Config) *path {
 	return p
 }
 
-// reserve zeroes the sums of the given number of groups, and allocates those that are missing.
+// reserve zeroes the displacements of the given number of groups, and allocates missing ones.
 func (p *path) reserve(groups int) {
 	for len(p.displacement) < groups {
 		var one [][]float32
@@ -70,9 +70,9 @@ func (p *path) reserve(groups int) {
 }
 
 // gradient implements Model.Gradient. It calls Grad only after all paths are computed, because with
-// Delay the memory of gradients is in use until the sums of the previous round have arrived. It
-// restores the parameters before it returns, also after an error or a panic. After an error no
-// gradient of the batch has been written.
+// Delay the memory of gradients is in use until the sums of the previous round have arrived.
+// gradient restores the parameters before it returns, also after an error or a panic. After an error
+// no gradient of the batch has been written.
 func (p *path) gradient(b *trainer.Batch) (loss float64, err error) {
 	groups := b.Groups()
 	p.reserve(len(groups))

@@ -185,7 +185,7 @@ func TestRoundsTakeTheLongerOfBoth(t *testing.T) {
 		ratio := late.Seconds() / max(computing, sums).Seconds()
 		t.Logf("H = %d: sums take %v and computing %v: a round %v, with a delay %v, %.3f times the longer; %.1f times the samples a second of H = 1",
 			steps, sums, computing, whole, late, ratio, float64(steps)*every.Seconds()/late.Seconds())
-		// Sums that follow each other without a pause take slightly longer than single ones.
+		// Sums that follow each other without a pause take slightly longer than single sums.
 		most := 1.05
 		if computing < sums {
 			most = 1.15

@@ -15,8 +15,8 @@ func newStepMap(cfg trainer.Config, steps int) stepMap {
 	return stepMap{steps: int64(steps), perPass: ceilDiv(int64(cfg.Samples), int64(cfg.GlobalBatch))}
 }
 
-// rounds returns the least number of rounds that cover the first steps of ordinary training, whose
-// number is steps.
+// rounds returns the least number of rounds that cover the given number of steps of ordinary
+// training, counted from the first step of the job.
 func (p stepMap) rounds(steps int64) int64 {
 	return steps/p.perPass*ceilDiv(p.perPass, p.steps) + ceilDiv(steps%p.perPass, p.steps)
 }

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// stepMap agrees with a twin that counts step by step: it divides passes into rounds, and no round
-// contains steps of two passes.
+// stepMap agrees with a loop that counts step by step: the loop divides passes into rounds, and no
+// round contains steps of two passes.
 func TestPlaceIsCounting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := trainer.Config{Samples: rapid.IntRange(1, 60).Draw(t, "samples"), GlobalBatch: rapid.IntRange(1, 70).Draw(t, "global batch")}

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// slow is a twin of Of with big integers.
+// slow is an independent implementation of Of with big integers.
 func slow(c Coefficients, v []int32) Print {
 	p, total := big.NewInt(prime), new(big.Int)
 	for i, x := range v {

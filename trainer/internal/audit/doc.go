@@ -39,8 +39,8 @@
 //
 // Judge takes the fingerprint on which a majority agrees: more than half of the ranks that can
 // recompute the share. It names three kinds of members: the accused, if it published a different
-// fingerprint; the auditor, if it accused on the basis of a different one; and every rank that
-// votes for a different one. Named members are put out. So as long as most members are honest,
+// fingerprint; the auditor, if its accusation has a different fingerprint; and every rank that votes
+// for a different fingerprint. Named members are put out. So as long as most members are honest,
 // nobody is put out by a false accusation. Without such a majority, for example between two members
 // with different results, the accused and the auditor are named, nobody is put out, and the job
 // goes on.
@@ -56,8 +56,8 @@
 //
 // # Limits
 //
-// A member that runs a modified elrun can publish the fingerprint of an honest contribution and
-// put another one into the sums, or corrupt the sums of others that pass through it. Then the
-// fingerprints do not add up to the total: the audit reports that, but it cannot name the member.
+// A member that runs a modified elrun can publish the fingerprint of an honest contribution and add
+// another contribution to the sums, or corrupt partial sums that it forwards. Then the fingerprints
+// do not add up to the total: the audit reports the difference, but cannot name the member.
 // The loss that a member reports is not audited.
 package audit

@@ -58,7 +58,8 @@ func TestAssignOfAnOverlap(t *testing.T) {
 	}
 }
 
-// dealing is a twin of Assign without weights: each free microbatch goes to the rank that has the fewest.
+// dealing computes the sizes of the shares of Assign without weights, one microbatch after the other: each free microbatch goes to
+// the rank that has the fewest.
 func dealing(held []ledger.Set, microbatches int) []int {
 	totals, free := make([]int, len(held)), microbatches
 	for r, h := range held {
@@ -106,7 +107,7 @@ func TestAssignCoversEverythingOnce(t *testing.T) {
 	})
 }
 
-// If no rank holds a microbatch, Assign gives the same result as at the beginning of a session.
+// If no rank holds a microbatch and all weights are equal, the shares are ranges of nearly equal length, in rank order.
 func TestAssignOfNothingIsEqual(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		microbatches, n := rapid.IntRange(0, 300).Draw(t, "microbatches"), rapid.IntRange(1, 20).Draw(t, "n")
@@ -124,8 +125,7 @@ func TestAssignOfNothingIsEqual(t *testing.T) {
 	})
 }
 
-// For any held sets, overlapping or not, every microbatch is assigned once. A rank keeps its set exactly if the set does not
-// overlap with the set of a lower rank that keeps its own.
+// For any held sets, overlapping or not, every microbatch is assigned once. If a rank keeps its set, the whole set is in its share.
 func TestAssignOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		microbatches := rapid.IntRange(0, 100).Draw(t, "microbatches")
@@ -148,7 +148,7 @@ func TestAssignOfAnything(t *testing.T) {
 	})
 }
 
-// With weights each rank gets as many microbatches as in the twin, for any held sets.
+// With weights each rank gets as many microbatches as weighted computes, for any held sets.
 func TestAssignMeetsWhatIsWanted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wanted := rapid.SliceOfN(rapid.IntRange(0, 30), 1, 9).Draw(t, "wanted")
@@ -177,8 +177,8 @@ func TestAssignMeetsWhatIsWanted(t *testing.T) {
 	})
 }
 
-// weighted is a twin of Assign with weights: each free microbatch goes to the rank that has the fewest in proportion to its
-// wanted number.
+// weighted computes the sizes of the shares of Assign with weights, one microbatch after the other: each free microbatch goes to the
+// rank that has the fewest in proportion to its wanted number.
 func weighted(held []ledger.Set, wanted []int, microbatches int) []int {
 	if slices.Max(wanted) == 0 {
 		return dealing(held, microbatches)

@@ -1,8 +1,8 @@
 // Package ledger assigns the microbatches of a step to the ranks.
 //
 // After a change of the members in the middle of a step, ranks hold microbatches that they have
-// computed. Assign leaves these with their holders and divides the rest. It is a pure function in
-// integers, so all ranks compute the same assignment.
+// computed. Assign leaves these with their holders and divides the other microbatches. It is a pure
+// function in integers, so all ranks compute the same assignment.
 package ledger
 
 import (

@@ -11,14 +11,14 @@
 //
 // # Files that change
 //
-// A mapping shows the present contents of the file. Access to a page beyond the end of a
+// A mapping shows the current contents of the file. Access to a page beyond the end of a
 // truncated file raises SIGBUS, which ends an unprepared process; here the read returns
 // ErrShrunk. Detection has the granularity of a page: between the new end and the end of its page
-// a read returns zeros. So replace a file by renaming another one over it, which does not affect
+// a read returns zeros. So replace a file by renaming another file over it, which does not affect
 // open mappings of the old file.
 //
-// On systems without mappings, files are read by ordinary system calls: with the same results, but
-// more slowly.
+// On systems without mappings, files are read by ordinary system calls. The results are the same,
+// but reads are slower.
 package mmap
 
 import (
@@ -132,8 +132,8 @@ func (f *File) WillNeed(ctx context.Context, ranges [][2]int64) {
 	}
 }
 
-// advise requests one range of pages. It takes the lock for each range, so that Close need not
-// wait for all.
+// advise requests one range of pages. It takes the lock for each range, so that Close need not wait
+// for all ranges.
 func (f *File) advise(r [2]int64) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

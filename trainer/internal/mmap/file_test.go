@@ -41,7 +41,7 @@ func opened(t *testing.T, b []byte) *File {
 	return f
 }
 
-// A mapped file behaves like its twin, a bytes.Reader with the same content.
+// A mapped file behaves like a bytes.Reader with the same content.
 func TestReadAt(t *testing.T) {
 	want := content(3*os.Getpagesize() + 17)
 	f := opened(t, want)
@@ -95,8 +95,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// If a file is truncated, reads of the missing part fail, in this goroutine and in others, and nothing worse happens. The rest of
-// the file stays readable.
+// If a file is truncated, reads of the missing part return an error, in this goroutine and in others, and the process continues. The
+// remaining part of the file stays readable.
 func TestCutOff(t *testing.T) {
 	page := os.Getpagesize()
 	want := content(4 * page)
@@ -122,7 +122,7 @@ func TestCutOff(t *testing.T) {
 	f.WillNeed(t.Context(), [][2]int64{{0, int64(4 * page)}}) // this is only advice, so it returns no error
 }
 
-// Renaming another file over an open file does not change the open one.
+// Renaming another file over an open file does not change the open file.
 func TestReplaced(t *testing.T) {
 	want := content(5000)
 	f := opened(t, want)
@@ -165,7 +165,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// pages agrees with a twin that marks each page separately.
+// pages agrees with an implementation that tests each page separately.
 func TestPages(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const page = 8
