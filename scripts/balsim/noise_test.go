@@ -16,7 +16,7 @@ func TestHomogeneousPeersDoNotWander(t *testing.T) {
 				trace := balsim.Homogeneous(peers, 300)
 				trace.Noise, trace.Seed = noise, seed
 				run := simulate(t, trace, "")
-				// Each wrong change needs a few more changes to be corrected.
+				// After a wrong change a few more changes correct the shares.
 				most, least := 4, int64(990)
 				if noise > 40 {
 					most, least = 12, 960
@@ -49,7 +49,8 @@ func TestStepChangeInNoise(t *testing.T) {
 	}
 }
 
-// Here there is noise from the first step on. Wrong initial forecasts do not fix a peer's share for ever.
+// The policy follows a step change even if all earlier steps have much noise: wrong initial
+// forecasts do not keep a peer's share for ever.
 func TestStepChangeAfterNoiseOnly(t *testing.T) {
 	const change, end = 20, 45
 	for _, noise := range []int64{50, 100, 200, 300} {
@@ -68,8 +69,8 @@ func TestStepChangeAfterNoiseOnly(t *testing.T) {
 	}
 }
 
-// With dominant fixed costs, times are near the best shares' times within 5 steps and stay there:
-// later changes only approach the best shares and do not oscillate.
+// With dominant fixed costs, the spread of the times is near the spread with the best shares within
+// 5 steps and stays near it. Later changes are rare and do not oscillate.
 func TestFixedCostsSettle(t *testing.T) {
 	for _, noise := range []int64{0, 2, 5} {
 		for seed := range 4 {
@@ -88,8 +89,9 @@ func TestFixedCostsSettle(t *testing.T) {
 	}
 }
 
-// One step in twenty is an outlier: it takes five times as long, and says nothing about the next step. Equal peers are hardly
-// slower than with equal shares, and no peer's share becomes tiny.
+// One step in twenty is an outlier: it takes five times as long, and does not predict the next
+// step. Equal peers reach at least 95 % of the speed with equal shares, and rarely has a peer less
+// than a quarter of an equal share.
 func TestOutliersAreTolerated(t *testing.T) {
 	for _, noise := range []int64{5, 20, 100} {
 		for seed := range 5 {

@@ -17,8 +17,8 @@ const (
 )
 
 // Recorded reads a trace of measured times: a line for each step, with the microseconds that each
-// peer took for a fixed piece of work, separated by spaces. The piece of work stands for an equal
-// share. The times include noise, so the simulation adds none.
+// peer took for a fixed piece of work, separated by spaces. The trace uses the time for the piece
+// of work as the time for an equal share. The times include noise, so the simulation adds none.
 func Recorded(name, about string, r io.Reader) (*Trace, error) {
 	t := &Trace{Name: name, About: about}
 	lines := bufio.NewScanner(r)

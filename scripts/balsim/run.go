@@ -17,10 +17,10 @@ type Run struct {
 	Whys     []string
 }
 
-// Simulate lets a policy assign the shares of all steps of a trace. The policy only gets the
-// times of past steps. For comparison it also computes the times with foresight: an oracle that
-// knows each peer's costs in the next step and chooses the best whole shares. The oracle does not
-// know the noise, which affects it in the same way.
+// Simulate lets a policy assign the shares of all steps of a trace. The policy only gets the times
+// of past steps. For comparison it also computes the times with foresight: an oracle that knows
+// each peer's costs in the next step and chooses the best whole shares. The oracle does not know
+// the noise, which affects its times in the same way.
 func Simulate(t *Trace, policy loadbal.Policy) *Run {
 	run := new(Run)
 	policy.Begin(make([]int64, t.Peers()))
@@ -81,8 +81,9 @@ func (t *Trace) costs(step int) []loadbal.Cost {
 	return costs
 }
 
-// Foresight returns the best shares for a step. Microbatches that fit into Tau cost a peer no time, but that does not make other
-// shares better, because the step takes at least the largest Tau in any case.
+// Foresight returns the best shares for a step. It ignores Tau. A peer computes some microbatches
+// within Tau without extra time, but no other shares are better for this reason, because a step
+// takes at least the largest Tau.
 func (t *Trace) Foresight(step int) []int { return loadbal.Optimum(t.costs(step), t.Microbatches) }
 
 // Efficiency returns the speed over the whole run in relation to the speed with foresight, in
@@ -122,8 +123,8 @@ func (t *Trace) Excess(step int, shares []int) int64 {
 	return Spread(t.times(step, shares, nil)) - Spread(t.times(step, t.Foresight(step), nil))
 }
 
-// Miss returns the mean relative error of the forecasts, over all ranks and the steps from from
-// on, in thousandths.
+// Miss returns the mean relative error of the forecasts, in thousandths, over all ranks and all
+// steps from step from on.
 func (r *Run) Miss(from int) int64 {
 	var sum, n int64
 	for s := from; s < len(r.Times); s++ {

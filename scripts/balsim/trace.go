@@ -1,5 +1,6 @@
-// Package balsim simulates load balancing: how policies of package loadbal assign the
-// microbatches of a step to peers whose speeds change. Hundreds of peers and steps take a moment:
+// Package balsim simulates load balancing: how policies of package loadbal assign the microbatches
+// of a step to peers whose speeds change. A simulation of hundreds of peers and steps takes less
+// than a second:
 //
 //	trace := balsim.Periodic(64, 400)
 //	policy, err := loadbal.New("lbbsp-cpu")
@@ -8,7 +9,7 @@
 //	fmt.Println(run.Efficiency()) // thousandths of the speed with foresight
 //
 // All computation is in integers, and random numbers come from a hash, so that a run has the same
-// figures on every machine.
+// results on every machine.
 package balsim
 
 import "fmt"
@@ -28,12 +29,13 @@ type Trace struct {
 // Peers returns the number of peers.
 func (t *Trace) Peers() int { return len(t.Pace[0]) }
 
-// perPeer is the number of microbatches for each peer in the traces below. base is the time in which an undisturbed peer of speed
-// 1 computes a microbatch, in nanoseconds. So a step takes about 32 ms.
+// perPeer is the number of microbatches for each peer in the traces below. base is the time in
+// which a peer of speed 1 computes a microbatch, in nanoseconds, so that a step takes about 32 ms.
+// noise is the default of Trace.Noise.
 const (
 	perPeer = 32
 	base    = 1_000_000
-	noise   = 20 // 2 %, as on a busy machine
+	noise   = 20 // in thousandths
 )
 
 // steady returns a trace of equal peers of constant speed.
@@ -56,7 +58,7 @@ func (t *Trace) slow(peer, from, to int, num, den int64) {
 	}
 }
 
-// Homogeneous returns a trace of equal peers without disturbances.
+// Homogeneous returns a trace of equal peers of constant speed.
 func Homogeneous(peers, steps int) *Trace {
 	return steady("homogeneous", "equal peers, nothing happens", peers, steps)
 }
@@ -79,8 +81,9 @@ func Step(peers, steps, from, to int) *Trace {
 	return t
 }
 
-// Periodic returns a trace in which every fourth peer shares its processor with another job. The job takes half of the peer's
-// speed for a third of each period. A period has 24 to 60 steps, different for each peer.
+// Periodic returns a trace in which every fourth peer shares its processor with another job. This
+// job takes half of the peer's speed for a third of each period. A period has 24 to 60 steps,
+// different for each peer.
 func Periodic(peers, steps int) *Trace {
 	t := steady("periodic", "every fourth peer has half its speed for a third of its own period of 24 to 60 steps", peers, steps)
 	for p := 3; p < peers; p += 4 {
@@ -148,8 +151,8 @@ func FixedCost(peers, steps int) *Trace {
 	return t
 }
 
-// Saturated returns a trace of accelerators: fast ones need the same time for an equal share and
-// for a somewhat larger one, so that they look slow.
+// Saturated returns a trace of accelerators. A fast accelerator needs the same time for an equal
+// share and for a somewhat larger share, so that its measured speed is too low.
 func Saturated(peers, steps int) *Trace {
 	t := Constant(peers, steps)
 	t.Name, t.About = "saturated", "accelerators with speeds between 1 and 1/4: at speed 1 every share up to a limit of 40 to 60 microbatches takes the same time"

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// gotest.sh fails for the tests that fail, and in CI for those that are skipped, and prints why.
+// gotest.sh fails if a test fails, or in CI if a test is skipped, and prints the reason.
 func TestGotest(t *testing.T) {
 	script, err := filepath.Abs("../gotest.sh")
 	if err != nil {

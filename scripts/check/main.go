@@ -1,11 +1,13 @@
-// Check runs, within a minute, the checks that a change is most likely to break. These are the rules of internal/lint for all
-// files, whether all packages and tests compile, and for the changed packages vet, staticcheck without their tests, and the tests. A
-// package is changed if one of its files differs from the commit at which the branch left -base, committed or not.
+// Check runs, within a minute, the checks that a change is most likely to break. It checks the
+// rules of internal/lint for all files, and whether all packages and tests compile. For the changed
+// packages it also runs vet, staticcheck without tests, and the tests. A package is changed if one
+// of its files differs from the commit at which the branch left -base, committed or not.
 //
 //	go run ./scripts/check [-base COMMIT] [-skip REGEXP] [-thin REGEXP]     from the module's root
 //
-// Packages whose path matches -skip are listed but not tested, because their tests start processes and take minutes. Tests that
-// match -thin, as go test's -skip does, are left to make test-long. The exit status is 1 if a check fails.
+// Packages whose path matches -skip are listed but not tested, because their tests start processes
+// and take minutes. Tests that match -thin, which has the form of the flag -skip of go test, run
+// only in make test-long. The exit status is 1 if a check fails.
 package main
 
 import (
@@ -57,7 +59,7 @@ func run(base, skip, thin string) error {
 	return failed
 }
 
-// stream runs a command with this process's output.
+// stream runs a command, whose output goes to the output of this process.
 func stream(command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

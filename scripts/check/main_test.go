@@ -68,7 +68,7 @@ func TestCommandsOnce(t *testing.T) {
 	}
 }
 
-// Packages have their folders relative to the root of the module, as git has the names of files.
+// The folder of a package is relative to the root of the module, like the file names of git.
 func TestPackages(t *testing.T) {
 	t.Chdir("../..")
 	all, err := packages()

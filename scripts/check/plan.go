@@ -17,7 +17,7 @@ type listed struct {
 	ImportPath, Dir                    string
 	GoFiles, TestGoFiles, XTestGoFiles []string
 	Imports, TestImports, XTestImports []string
-	Deps                               []string // packages that it needs, without its tests
+	Deps                               []string // all packages that the package depends on, without its tests
 	Module                             struct{ Dir string }
 }
 
@@ -43,8 +43,8 @@ func packages() ([]listed, error) {
 	}
 }
 
-// changedFiles returns the files that differ from the commit at which HEAD left base, and new files. If base is empty, it is
-// origin/main, or main without a remote.
+// changedFiles returns the files that differ from the commit at which HEAD left base, and new
+// files. If base is empty, origin/main is the base, or main if there is no origin/main.
 func changedFiles(base string) ([]string, error) {
 	if base == "" {
 		base = "origin/main"
@@ -74,8 +74,9 @@ type plan struct {
 	left    []string // changed packages whose tests are skipped
 }
 
-// planOf returns the plan for changed files. A file belongs to the package in its folder. If there is none, as in testdata, it
-// belongs to the nearest package above.
+// planOf returns the plan for changed files. A file belongs to the package in its folder. If this
+// folder has no package, like testdata, the file belongs to the package in the nearest folder
+// above.
 func planOf(all []listed, files []string, costly *regexp.Regexp) plan {
 	at := make(map[string]string, len(all))
 	for _, p := range all {
@@ -114,14 +115,14 @@ func (p plan) String() string {
 	return s
 }
 
-// commands returns the commands that carry out the plan without the tests that match thin. They always check that the planted
-// bugs fit the source.
+// commands returns the commands that carry out the plan without the tests that match thin. The
+// commands always check that the planted bugs fit the source.
 func (p plan) commands(thin string) [][]string {
 	const lint, planted = "github.com/elrun/elrun/internal/lint", "github.com/elrun/elrun/scripts/planted"
 	all := [][]string{{"go", "test", "-count=1", lint, "-packages=" + strings.Join(p.changed, " ")}}
 	tested := append(slices.Clone(p.tested), planted)
-	tested = slices.DeleteFunc(tested, func(p string) bool { return p == lint }) // runs already
+	tested = slices.DeleteFunc(tested, func(p string) bool { return p == lint }) // the first command runs this test
 	slices.Sort(tested)
-	// Lint has vetted these packages.
+	// -vet=off, because the test of lint also vets these packages.
 	return append(all, append([]string{"scripts/gotest.sh", "-vet=off", "-skip=" + thin}, slices.Compact(tested)...))
 }

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// sources type-checks the packages of a module from source, so that no package of it needs to be compiled. It imports all others
-// from the compiler's export data.
+// sources type-checks the packages of a module from source, so that the packages need not be
+// compiled. It imports packages of other modules from the compiler's export data.
 type sources struct {
 	fset   *token.FileSet
 	own    map[string]listed // packages of the module by import path
@@ -23,14 +23,14 @@ type sources struct {
 	others types.Importer
 }
 
-// universe is the packages as one package and its tests see them. It implements types.Importer for packages of the module without
-// the bodies of their functions.
+// universe has the packages of the module as the external tests of one package see them. It
+// implements types.Importer, for packages of the module without the bodies of their functions.
 type universe struct {
 	*sources
 	base  *universe // for packages that do not import tested; nil if there is no tested package
 	known map[string]*types.Package
-	// tested is the import path of the package whose external tests are checked. For these tests the universe has the
-	// declarations of the package's other tests, too.
+	// tested is the import path of the package whose external tests are checked. For these tests
+	// the package also has the declarations in its internal tests.
 	tested string
 }
 
@@ -55,7 +55,7 @@ func checkTypes(all []listed) error {
 
 // exports returns the files with the export data of the packages that are imported from other modules, by import path.
 func (s *sources) exports() (map[string]string, error) {
-	others := []string{"unsafe"} // without any the go command would list the package in the current directory
+	others := []string{"unsafe"} // so that the list is not empty, for which the go command would list the package in the current directory
 	for _, p := range s.own {
 		others = append(others, slices.DeleteFunc(slices.Concat(p.Imports, p.TestImports, p.XTestImports), func(path string) bool {
 			_, own := s.own[path]
@@ -72,7 +72,7 @@ func (s *sources) exports() (map[string]string, error) {
 	return files, err
 }
 
-// check checks a package with the tests that are part of it, and then its external tests.
+// check type-checks a package with its internal tests, and then its external tests.
 func (u *universe) check(p listed) error {
 	pkg, err := u.typesOf(p.ImportPath, p, slices.Concat(p.GoFiles, p.TestGoFiles), true)
 	if err != nil || len(p.XTestGoFiles) == 0 {
@@ -118,6 +118,6 @@ func (u *universe) typesOf(path string, p listed, names []string, bodies bool) (
 	}
 	var wrong []error
 	cfg := types.Config{Importer: u, IgnoreFuncBodies: !bodies, Error: func(err error) { wrong = append(wrong, err) }}
-	pkg, _ := cfg.Check(path, u.fset, files, nil) // errors went to cfg.Error
+	pkg, _ := cfg.Check(path, u.fset, files, nil) // cfg.Error gets the errors
 	return pkg, errors.Join(wrong...)
 }

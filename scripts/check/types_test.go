@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// Code that does not compile is found in packages, in their tests, and in the packages and tests that import them. External
-// tests see the declarations of the other tests, and so do the packages between them.
+// checkTypes finds code that does not compile in packages, in their tests, and in packages and
+// tests that import a changed package. For the external tests of a package, it and the packages
+// that import it have the declarations of its internal tests.
 func TestTypes(t *testing.T) {
 	for _, c := range []struct{ name, file, text, want string }{
 		{"all is well", "a/none.txt", "", ""},

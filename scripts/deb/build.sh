@@ -1,6 +1,6 @@
 #!/bin/sh
-# build.sh ARCH makes dist/elrun_VERSION_ARCH.deb from the tarball that "make dist" has left in
-# dist. The bytes depend on those of the tarball alone.
+# build.sh ARCH makes dist/elrun_VERSION_ARCH.deb from the tarball that "make dist" has written to
+# dist, and from documents of the repository. The same files give the same bytes.
 set -eu
 cd "$(dirname "$0")/../.."
 go=${GO:-go}
@@ -9,7 +9,7 @@ tree=dist/elrun-linux-$1
 trap 'rm -rf "$tree"' EXIT
 tar -xzf "$tree.tar.gz" -C dist
 
-# The licences of all that is in the program, in one file, as Debian wants them.
+# Debian requires the licences of the program and of its modules in one file.
 {
 	echo "elrun is under the licence that follows. The program has other modules in it,"
 	echo "whose licences come after it."
@@ -24,6 +24,6 @@ version=$(sed -n 's/^const release = "\([0-9.]*\)"$/\1/p' cmd/elrun/version.go)
 	exit 1
 }
 
-# The time of the entries of the tarball.
+# SOURCE_DATE_EPOCH is the time of the entries of the tarball.
 SOURCE_DATE_EPOCH=$(date -u -d 2000-01-01 +%s) ARCH=$1 TREE=$tree VERSION=$version CGO_ENABLED=0 \
 	$go run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.44.2 package --config scripts/deb/nfpm.yaml --packager deb --target dist/

@@ -1,6 +1,7 @@
 #!/bin/sh
-# check.sh makes the Debian package for this machine twice, wants the same bytes, installs it
-# into a scratch root, as root by dpkg and else by unpacking, and runs what is there.
+# check.sh makes the Debian package for this machine twice and compares the bytes. It installs the
+# package into a scratch root, with dpkg if it runs as root, and else by unpacking. Then it runs the
+# installed elrun.
 set -eu
 cd "$(dirname "$0")/../.."
 command -v dpkg >/dev/null || {
@@ -38,7 +39,7 @@ for f in lib/systemd/system/elrun-join@.service share/doc/elrun/copyright share/
 		exit 1
 	}
 done
-# Each module in the program has its licence there.
+# The file copyright has the licence of each module in the program.
 "${GO:-go}" version -m "$root/usr/bin/elrun" | awk '$1 == "dep" { print $2 " " $3 }' | while read -r module; do
 	grep -qxF "$module" "$root/usr/share/doc/elrun/copyright" || {
 		echo "check.sh: no licence of $module" >&2

@@ -32,7 +32,7 @@ func TestStopsExist(t *testing.T) {
 	}
 }
 
-// The document lists the functions of each walk, too.
+// docs/architecture.md lists the functions of each walk.
 func TestListsInDocument(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// walk is a sequence of functions that handle one thing, in the order of time.
+// walk is a sequence of functions that handle one vector, gradient, death or join, in the order in
+// which they run.
 type walk struct {
 	name  string // file name without .svg
 	title string
@@ -28,7 +29,8 @@ func (s stop) function() string {
 	return s.pkg + " " + s.recv + "." + s.name
 }
 
-// list returns the functions of a walk in order, as the document has them for readers without pictures.
+// list returns the functions of a walk in order, as docs/architecture.md lists them below the
+// drawing.
 func (w walk) list() string {
 	var names []string
 	for _, s := range w.stops {

@@ -1,5 +1,5 @@
-// The commands that draw figures, in a module of their own: nobody who imports or builds
-// elrun gets what draws into their module graph.
+// The commands that draw figures are a module of their own, so that the module graph of elrun has
+// no plotting libraries.
 module github.com/elrun/elrun/scripts/figures
 
 go 1.26.0

@@ -1,5 +1,5 @@
-// Command notices writes the licences that a distribution of a program must contain: those of Go
-// and of each module that is linked into it.
+// Command notices writes the licences that a distribution of a program must contain: the licences
+// of Go and of each module that is linked into the program.
 //
 //	go run ./scripts/notices PROGRAM >OUT
 //
@@ -48,7 +48,7 @@ func run(args []string, to io.Writer) error {
 		return err
 	}
 	all = append([]folder{{"Go " + info.GoVersion, strings.TrimSpace(string(root))}}, all...)
-	// Buffered, so that an error leaves no partial output.
+	// The output is buffered, so that after an error there is no partial output.
 	var out bytes.Buffer
 	for _, f := range all {
 		if err := f.write(&out); err != nil {

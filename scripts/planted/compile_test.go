@@ -22,8 +22,8 @@ import (
 
 const module = "github.com/elrun/elrun"
 
-// TestCompiles type-checks each Go file with its bug. A bug that does not compile, as with a
-// variable that becomes unused, would run no test that could detect it.
+// TestCompiles type-checks each Go file with its bug. If a bug does not compile, for example
+// because a variable becomes unused, no test can run to detect it.
 func TestCompiles(t *testing.T) {
 	root := filepath.Join("..", "..")
 	c := newChecker(t, root)
@@ -64,8 +64,8 @@ func list(t *testing.T, root string, args ...string) map[string]listed {
 	}
 }
 
-// checker type-checks packages of this module from source, and imports all others from the
-// compiler's export data.
+// checker type-checks packages of this module from source, and imports packages of other modules
+// from the compiler's export data.
 type checker struct {
 	fset   *token.FileSet
 	own    map[string]listed // packages by import path
@@ -104,7 +104,7 @@ func (c *checker) Import(path string) (*types.Package, error) {
 	return c.known[path], err
 }
 
-// parse parses the files of a package, without bodies of functions except in one file.
+// parse parses the files of a package except file but, without the bodies of functions.
 func (c *checker) parse(p listed, but string) ([]*ast.File, error) {
 	var files []*ast.File
 	for _, name := range p.GoFiles {
@@ -157,6 +157,6 @@ func (c *checker) check(root string, b bug) error {
 			wrong = append(wrong, err)
 		}
 	}}
-	_, _ = cfg.Check(importPath, c.fset, append(slices.Clone(c.beside[b.file]), with), nil) // errors went to cfg.Error
+	_, _ = cfg.Check(importPath, c.fset, append(slices.Clone(c.beside[b.file]), with), nil) // cfg.Error gets the errors
 	return errors.Join(wrong...)
 }

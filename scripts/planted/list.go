@@ -104,7 +104,7 @@ func parseSection(section string) (bug, error) {
 	return b, nil
 }
 
-// apply returns source with the bug. The old lines must occur in it exactly once.
+// apply returns source with the bug. The old lines must occur in the source exactly once.
 func (b bug) apply(source string) (string, error) {
 	source, at := "\n"+source, "\n"+b.old
 	i := strings.Index(source, at)

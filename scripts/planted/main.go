@@ -4,8 +4,8 @@
 //
 //	go run ./scripts/planted [-run REGEXP]     from the module's root
 //
-// The exit status is 1 if a bug was not found, or if an entry does not fit the
-// source. Such entries are reported at the end, after all other bugs.
+// The exit status is 1 if a test did not find its bug, or if an entry does not fit the source.
+// Entries that do not fit are reported at the end.
 package main
 
 import (
@@ -91,7 +91,8 @@ func copySource(root string) error {
 	})
 }
 
-// try applies the bug to the copy, runs its test, and restores the copy.
+// try checks that the bug's test passes in the copy. Then it applies the bug to the copy, runs the
+// test, and restores the copy.
 func (b bug) try(root string) (found bool, err error) {
 	path := filepath.Join(root, filepath.FromSlash(b.file))
 	source, err := os.ReadFile(path)
@@ -124,7 +125,7 @@ func (b bug) try(root string) (found bool, err error) {
 
 // goTest runs the bug's test in the copy and returns its output.
 func goTest(root string, b bug) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit+5*time.Minute) // 5 min more for the go command, which compiles
+	ctx, cancel := context.WithTimeout(context.Background(), limit+5*time.Minute) // 5 more minutes for the compilation
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-timeout", limit.String(), "-run", "^"+b.test+"$", b.pkg)
 	cmd.Dir = root

@@ -40,7 +40,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// Every bug is in the list of its package.
+// A bug in the list of another package is an error.
 func TestParseList(t *testing.T) {
 	if got, err := parseList("a.md", section); err != nil || len(got) != 1 {
 		t.Errorf("got %+v, %v", got, err)
@@ -52,7 +52,7 @@ func TestParseList(t *testing.T) {
 	}
 }
 
-// All lists of planted bugs are beside their packages, and none is in docs.
+// There is no list of planted bugs in docs.
 func TestNoOldList(t *testing.T) {
 	if _, err := os.Stat(filepath.Join("..", "..", "docs", "planted-bugs.md")); !os.IsNotExist(err) {
 		t.Errorf("docs/planted-bugs.md is there (%v): move its entries to the lists of their packages in %s", err, lists)

@@ -44,7 +44,7 @@ func parse(text []byte) (lines []line, err error) {
 const (
 	width   = 900
 	margin  = 16
-	indent  = 64 // position of the text, to the right of the time
+	indent  = 64 // distance from the time to the text
 	spacing = 19
 	columns = 100
 )
@@ -86,8 +86,8 @@ func draw(lines []line) []byte {
 // baseline returns the y coordinate of a row.
 func baseline(row int) int { return margin + (row+1)*spacing - 5 }
 
-// wrap cuts a text at spaces into lines of at most columns characters, where it can; further lines
-// are indented.
+// wrap cuts a text into lines of at most columns bytes, at spaces if possible. Lines after the
+// first are indented.
 func wrap(text string) (parts []string) {
 	for len(text) > columns {
 		at := strings.LastIndexByte(text[:columns], ' ')
@@ -100,7 +100,7 @@ func wrap(text string) (parts []string) {
 	return append(parts, text)
 }
 
-// continued begins the further lines of a text.
+// continued is the indentation of the lines of a text after the first.
 const continued = "    "
 
 // escape returns text with XML's special characters escaped.

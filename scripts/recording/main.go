@@ -1,11 +1,11 @@
-// Recording makes docs/recording.svg, the picture in the README. It shows a terminal in which a job trains while a peer is killed
-// and another one joins.
+// Recording makes docs/recording.svg, the picture in the README. It shows a terminal in which a job
+// trains while a peer is killed and another peer joins.
 //
 //	go run ./scripts/recording record docs/recording.txt                  runs the job with the programs in bin
 //	go run ./scripts/recording draw docs/recording.txt docs/recording.svg
 //
-// The text has the lines of the terminal, each with its time. The drawing depends only on the text, and a test checks that it is
-// up to date. make recording does both.
+// The text has the lines of the terminal, each with its time. The drawing depends only on the text,
+// and a test checks that the drawing is up to date. make recording runs both commands.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// run carries out a command line without the name of the program.
+// run executes the command line args, which does not include the name of the program.
 func run(ctx context.Context, args []string) error {
 	switch {
 	case len(args) == 2 && args[0] == "record":

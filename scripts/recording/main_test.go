@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// The drawing in docs is made from the text there. The text shows what the README promises: a death without a lost sample, a
-// join, and a result.
+// The drawing in docs equals the drawing of docs/recording.txt. The text shows the events that the
+// README promises: a death without a lost sample, a join, and a result.
 func TestDrawingIsUpToDate(t *testing.T) {
 	text, err := os.ReadFile("../../docs/recording.txt")
 	if err != nil {
@@ -38,7 +38,8 @@ func TestDrawingIsUpToDate(t *testing.T) {
 	}
 }
 
-// The result in the recording is equal to the result of an undisturbed run, which the README shows.
+// The README has the SHA-256 of the result in the recording, because a run without a death and a
+// join has the same result.
 func TestResultIsThatOfTheReadme(t *testing.T) {
 	text, err := os.ReadFile("../../docs/recording.txt")
 	if err != nil {
@@ -67,7 +68,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// A drawing is XML, has all of the text, and shortens pauses.
+// A drawing is valid XML, contains the whole text, and shortens pauses.
 func TestDraw(t *testing.T) {
 	long := strings.Repeat("word ", 50)
 	got := draw([]line{{0, "$ a < b & c > d"}, {100 * time.Millisecond, long}, {time.Hour, strings.Repeat("x", 300)}})

@@ -22,7 +22,7 @@ const job = "m"
 // settings are the program and its arguments, the same for all peers.
 const settings = "bin/mnist --passes 3 --pace 500us --exact"
 
-// A peer is killed after step killAfter, and another one joins after step joinAfter.
+// A peer is killed after step killAfter, and another peer joins after step joinAfter.
 const (
 	killAfter = 60
 	joinAfter = 140
@@ -72,7 +72,7 @@ func record(ctx context.Context, folder string) ([]line, error) {
 	return t.lines, disturbed
 }
 
-// start runs a command, whose output goes to the terminal. wait returns when it has ended.
+// start starts a command, whose output goes to the terminal. wait waits for the end of the command.
 func start(ctx context.Context, t *terminal, name string, args ...string) (wait func() error, err error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -95,7 +95,8 @@ func start(ctx context.Context, t *terminal, name string, args ...string) (wait 
 	return func() error { return errors.Join(<-followed, cmd.Wait()) }, nil
 }
 
-// disturb kills a peer of the job, and later lets one join by a ticket.
+// disturb kills a peer of the job, and later lets another peer join with a ticket. It returns when
+// this peer has ended.
 func disturb(ctx context.Context, t *terminal, elrun string) error {
 	s, err := reach(ctx, elrun, killAfter)
 	if err != nil {
@@ -121,7 +122,7 @@ func disturb(ctx context.Context, t *terminal, elrun string) error {
 	return join(ctx, elrun, ticket)
 }
 
-// join starts a peer in a terminal of its own, which is not recorded, and waits for its start.
+// join runs elrun join with one peer until it ends. Its output is not recorded.
 func join(ctx context.Context, elrun, ticket string) error {
 	cmd := exec.CommandContext(ctx, elrun, append([]string{"join", ticket, "-n", "1"}, strings.Fields(settings)...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -131,7 +132,7 @@ func join(ctx context.Context, elrun, ticket string) error {
 	return cmd.Wait()
 }
 
-// status has the fields of elrun status --json that are used here.
+// status has the fields of elrun status --json that this program uses.
 type status struct {
 	Step    int64 `json:"step"`
 	Members []struct {

@@ -3,9 +3,11 @@
 //	go run ./scripts/scale docs            measures and draws
 //	go run ./scripts/scale --log FILE docs draws the figures of an earlier run in FILE
 //
-// It runs three tests. In TestScale of elastic/member, state machines run alone, and each second a member joins and another dies.
-// In TestGroupOfMany of elastic, members have everything except a data plane, and 1 % of them join and die in a minute. In
-// TestManyMembers of testing/simnet, complete members sum vectors. docs/scale.md explains the figures.
+// It runs three tests. In TestScale of elastic/member, the membership state machines run without
+// any other part of a member. Each second a member joins and another member dies. In
+// TestGroupOfMany of elastic, members have all parts except the data plane, and 1 % of them join
+// and die in a minute. In TestManyMembers of testing/simnet, complete members add up values.
+// docs/scale.md explains the measurements.
 package main
 
 import (
@@ -95,9 +97,9 @@ func measure(out io.Writer) ([]byte, error) {
 	return all, nil
 }
 
-// figure is a line of a log: the values that were measured for one group in one phase.
+// figure is a line of a log: the measured values of one group in one phase.
 type figure struct {
-	phase   string // machine, many or full, and the phase
+	phase   string // the test (machine, many or full), a space and the phase
 	members int
 	values  map[string]float64
 }
@@ -131,7 +133,7 @@ func table(out io.Writer, all []figure) {
 		}
 		fmt.Fprintln(w)
 	}
-	_ = w.Flush() // as for all printing here
+	_ = w.Flush() // errors of printing are ignored
 }
 
 // plots returns the panels of each file.

@@ -22,7 +22,8 @@ type panel struct {
 	curves []curve
 }
 
-// points returns the points of a curve: number of members, value. Values below 1 are raised to 1.
+// points returns the points of a curve: the number of members and the value. Values below 1 count
+// as 1.
 func (c curve) points(all []figure) (points [][2]float64) {
 	for _, f := range all {
 		if v, ok := f.values[c.value]; ok && f.phase == c.phase {

@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/scripts/balsim"
 )
 
-// The text in docs is what the current code writes, and its plots exist.
+// docs/balancing.md equals the output of the current code, and its plots exist.
 func TestDocsAreCurrent(t *testing.T) {
 	text, err := report("../../..", "balancing")
 	if err != nil {

@@ -4,7 +4,7 @@
 //	make figures
 //	bin/balance docs/balancing
 //
-// Run it in the root folder of the repository. The figures are the same on every machine.
+// Run the command in the root folder of the repository. The results are the same on every machine.
 package main
 
 import (
@@ -21,7 +21,8 @@ import (
 	"github.com/elrun/elrun/scripts/balsim"
 )
 
-// These are the sizes of the runs. The plots have fewer peers than the figures, because they could not show so many.
+// peers and steps are the sizes of the runs for the tables. The plots show runs with fewer peers,
+// because a plot cannot show 64 lines.
 const (
 	peers, steps         = 64, 600
 	plotPeers, plotSteps = 4, 170
@@ -74,8 +75,8 @@ func ranking(text []byte) []byte {
 // file returns the name of a trace's plot.
 func file(t *balsim.Trace) string { return strings.ReplaceAll(t.Name, " ", "-") + ".svg" }
 
-// traces returns all traces. The generated ones have the given numbers of peers and steps; the measured ones have at most this
-// number of steps. root is the root folder of the repository.
+// traces returns all traces. Generated traces have the given numbers of peers and steps. Measured
+// traces have at most this number of steps. root is the root folder of the repository.
 func traces(root string, peers, steps int) ([]*balsim.Trace, error) {
 	all := balsim.All(peers, steps)
 	for _, r := range []struct{ name, about string }{
@@ -96,7 +97,7 @@ func traces(root string, peers, steps int) ([]*balsim.Trace, error) {
 	return all, nil
 }
 
-// runs has a run for each policy and trace, by the name of the policy.
+// runs has a list of runs by the name of the policy, with one run for each trace.
 type runs map[string][]*balsim.Run
 
 // simulateAll runs every policy on every trace.
@@ -123,7 +124,7 @@ func simulate(t *balsim.Trace, name string) (*balsim.Run, error) {
 	return balsim.Simulate(t, policy), nil
 }
 
-// row is a row of a table: a policy, and a figure for each trace.
+// row is a row of a table: a policy, and a number in thousandths for each trace.
 type row struct {
 	name    string
 	figures []int64

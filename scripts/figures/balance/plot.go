@@ -62,7 +62,7 @@ func plotShares(run *balsim.Run, title string) (*plot.Plot, error) {
 	return p, nil
 }
 
-// plotTimes plots the step times, together with those that foresight would reach.
+// plotTimes plots the step times, and in red the step times with foresight.
 func plotTimes(run *balsim.Run, title string) (*plot.Plot, error) {
 	p := newPlot(title)
 	took, best := make(plotter.XYs, len(run.Took)), make(plotter.XYs, len(run.Took))

@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/scripts/balsim"
 )
 
-// report returns the text of docs/balancing.md. folder is the path of the plots in relation to that file.
+// report returns the text of docs/balancing.md. folder is the path of the plots relative to docs.
 func report(root, folder string) ([]byte, error) {
 	all, err := traces(root, peers, steps)
 	if err != nil {
@@ -46,8 +46,9 @@ func report(root, folder string) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// writeRanking writes the fraction of the possible speed that each policy reaches. It says by how much the mean of the default is
-// better than other means, and on which traces another policy is better.
+// writeRanking writes, for each policy, the speed as a fraction of the speed with foresight. It
+// also writes by how much the mean of the default policy exceeds other means, and on which traces
+// another policy is better.
 func writeRanking(b *bytes.Buffer, all []*balsim.Trace, done runs) {
 	rows := done.table(loadbal.Names(), (*balsim.Run).Efficiency)
 	write(b, all, rows, true)
@@ -64,7 +65,7 @@ func writeRanking(b *bytes.Buffer, all []*balsim.Trace, done runs) {
 	b.WriteString("\n")
 }
 
-// writeSettling writes how soon each policy reaches the best shares of four peers.
+// writeSettling writes after how many steps each policy reaches the best shares of four peers.
 func writeSettling(b *bytes.Buffer) error {
 	const from, to = 50, 120
 	step, fixed := balsim.Step(plotPeers, 2*to, from, to), balsim.FixedCost(plotPeers, 200)
@@ -86,8 +87,8 @@ func writeSettling(b *bytes.Buffer) error {
 	return nil
 }
 
-// settled returns the number of steps, between two steps, after which the spread of times stays within 5 points of the spread
-// with the best shares.
+// settled returns the number of steps after step from until the spread of times stays, up to step
+// to, within 5 points of the spread with the best shares.
 func settled(t *balsim.Trace, run *balsim.Run, from, to int) string {
 	at := to
 	for at > from && t.Excess(at-1, run.Shares[at-1]) <= 50 {
@@ -124,7 +125,7 @@ func writeNoise(b *bytes.Buffer) error {
 	return nil
 }
 
-// writeVariants compares the ways to forecast.
+// writeVariants writes the comparison of the variants of the forecast.
 func writeVariants(b *bytes.Buffer, all []*balsim.Trace, done runs) {
 	b.WriteString(predicting)
 	names := loadbal.Variants()

@@ -12,9 +12,10 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// bound measures the limit that memory sets, and prints it in the format of the sides. There are as many workers as cores, and
-// each works on its share of every vector: it makes two copies and one addition. An AllReduce of two ranks out of place reads and
-// writes about as much, because each rank passes on one half, adds the other, and copies the half that the other rank has added.
+// bound measures the time of the memory accesses of an AllReduce, and prints it in the format of
+// the sides. The workers, as many as cores, each make two copies and one addition of a part of
+// every vector. An out-of-place AllReduce of two ranks reads and writes about as many bytes: each
+// rank sends one half, adds the other half, and copies the half that the other rank has added.
 func bound(out io.Writer, workers, n int, list string) error {
 	for item := range strings.SplitSeq(list, ",") {
 		text, times, _ := strings.Cut(item, ":")
@@ -48,7 +49,7 @@ func newMemory(n, workers int) *memory {
 	return m
 }
 
-// measure returns the median time in which all workers have finished, in microseconds.
+// measure returns the median of the times of move, in microseconds.
 func (m *memory) measure(calls int) float64 {
 	took := make([]float64, calls)
 	for i := range took {

@@ -14,14 +14,16 @@ import (
 // runLimit is the time after which a hanging side is ended.
 const runLimit = 5 * time.Minute
 
-// crew is the set of running commands of a side. When one fails, the others are ended, because they would wait for it.
+// crew is the set of running commands of a side. When one command fails, crew ends the others,
+// because they would wait for it.
 type crew struct {
 	cancel  context.CancelFunc
 	outputs []*bytes.Buffer
 	ended   chan error
 }
 
-// newCrew returns a crew for at most limit commands. Their context must be the one that cancel ends.
+// newCrew returns a crew for at most limit commands. cancel must cancel the context of the
+// commands.
 func newCrew(limit int, cancel context.CancelFunc) *crew {
 	return &crew{cancel: cancel, ended: make(chan error, limit)}
 }
@@ -70,7 +72,7 @@ func (c *crew) wait(sizes []int) ([]result, error) {
 	return out, nil
 }
 
-// explain adds the command and the end of its error output to its error.
+// explain adds the command and the end of its error output to the error of the command.
 func explain(cmd *exec.Cmd, err error, complaint string) error {
 	if err == nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// goal limits the ratio of the times of two sides.
+// goal is a lower limit for the time of one side divided by the time of another side.
 type goal struct {
 	what       string
 	slow, fast string

@@ -47,7 +47,7 @@ func (a across) elrun(ctx context.Context, sizes []int) ([]result, error) {
 	return c.wait(sizes)
 }
 
-// ticket asks for a ticket until the job has started.
+// ticket returns a ticket of the job. It runs elrun ticket repeatedly until the job has started.
 func (a across) ticket(ctx context.Context, job string) (string, error) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -78,7 +78,7 @@ func (a across) gloo(ctx context.Context, sizes []int) ([]result, error) {
 	ctx, cancel := context.WithTimeout(ctx, runLimit)
 	defer cancel()
 	c := newCrew(a.ranks(), cancel)
-	const port = 29400 // no other program uses ports in these namespaces
+	const port = 29400 // free, because no other program runs in these namespaces
 	for rank := range a.ranks() {
 		cmd := a.lab.inside(ctx, rank/a.each, a.rig.python, a.rig.gloo, calls(a.rig, sizes))
 		cmd.Env = append(os.Environ(), glooEnv(addr(0), port, "eth0", a.ranks(), rank)...)
@@ -138,7 +138,8 @@ func (h hostsRun) carryOut(ctx context.Context, only []string) error {
 	return nil
 }
 
-// note records results and logs them. If there are none, it records the reason.
+// note records the results of a side and logs them. If failed is not nil, it records this error as
+// the reason for missing results.
 func (h hostsRun) note(part, side string, round int, results []result, failed error) error {
 	name := part + ", " + side
 	if failed != nil {
@@ -153,7 +154,7 @@ func (h hostsRun) note(part, side string, round int, results []result, failed er
 	return h.study.add(part, side, round, results)
 }
 
-// hostsTurn is a side with the hosts of a lab.
+// hostsTurn is a side to measure on the hosts of a lab, with its sizes.
 type hostsTurn struct {
 	side    string
 	measure func(context.Context, []int) ([]result, error)
@@ -220,8 +221,8 @@ func (h hostsRun) two(ctx context.Context) error {
 	return nil
 }
 
-// sent measures how many bytes a host sends in a call, at the host that sends most. It compares two runs that differ only in
-// their number of calls, so that all other traffic cancels out.
+// sent measures how many bytes the host that sends most sends in a call. It subtracts the bytes of
+// two runs that differ only in the number of calls, so that other traffic does not count.
 func (h hostsRun) sent(ctx context.Context, l *lab, bytes int) ([]result, error) {
 	const few, many = 3, 13
 	var most float64

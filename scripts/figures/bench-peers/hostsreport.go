@@ -10,8 +10,8 @@ import (
 const (
 	linkRate    = 1e9 / 8 // bytes per second
 	linkPayload = linkRate * 1448 / 1514
-	// wireOverhead is how many bytes a host may send for each byte of data. It includes frame headers (4.6 %), record headers and
-	// acknowledgements.
+	// wireOverhead is the goal for the bytes that a host sends for each byte of data. It includes
+	// frame headers (4.6 %), record headers and acknowledgements.
 	wireOverhead = 1.07
 )
 
@@ -20,11 +20,11 @@ func ringBound(n, bytes int) float64 {
 	return 2 * float64(n-1) / float64(n) * float64(bytes) / linkPayload * 1e6
 }
 
-// linkRatio returns the fraction of the link with a delay that a call of two ranks uses. In such a call each rank sends the
-// vector once.
+// linkRatio returns which fraction of the rate of the link with a delay a call of two ranks uses.
+// In such a call each rank sends the vector once.
 func linkRatio(bytes int, us float64) float64 { return float64(bytes) / us * 1e6 / delayRate }
 
-// hostsReport writes the parts with several hosts that were measured.
+// hostsReport writes the measured parts of the report about several hosts.
 func (s *study) hostsReport(b *strings.Builder) {
 	b.WriteString("\n## Several hosts\n\nHosts are network namespaces on one machine, so all share its cores: GOMAXPROCS is a host's part of them, at least 1.\n")
 	s.fourReport(b)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what make bench-peers compares elrun with, as root on Debian. Elsewhere it says
-# what is missing, and the comparison does without.
+# install.sh installs Open MPI, Gloo and tools for make bench-peers, as root on Debian. Otherwise it
+# prints the missing packages, and make bench-peers leaves out the sides that need them.
 set -eu
 
 wanted=
@@ -14,7 +14,7 @@ need mpirun openmpi-bin
 need mpicc libopenmpi-dev
 need gcc gcc libc6-dev
 need ip iproute2
-# The script runs this Python: others, of a user's own, need not have Debian's torch.
+# bench-peers runs this Python, because another Python of the user may not find Debian's torch.
 /usr/bin/python3 -c 'import torch' 2>/dev/null || wanted="$wanted python3-torch"
 
 [ -n "$wanted" ] || exit 0

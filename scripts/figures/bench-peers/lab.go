@@ -11,8 +11,9 @@ import (
 	"github.com/elrun/elrun/internal/cores"
 )
 
-// lab is a network of hosts. Each host is a network namespace. Its interface eth0 sends at most at the rate of its link, if that
-// has a limit. The other ends of the interfaces are on a bridge, which has a namespace of its own. A lab needs root.
+// lab is a network of hosts. Each host is a network namespace. Its interface eth0 sends at most at
+// the given rate, if there is one. The other ends of the interfaces are ports of a bridge in a
+// namespace of its own. A lab needs root.
 type lab struct {
 	hub   string
 	hosts []string // namespaces; host i has the address addr(i)
@@ -60,16 +61,16 @@ func (l *lab) add(ctx context.Context, i int, rate string) error {
 	return command(ctx, "", "tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "128kb", "latency", "20ms")
 }
 
-// remove deletes the network, also if it exists only in part.
+// remove deletes the network, even if only a part of it exists.
 func (l *lab) remove() {
 	for _, name := range append([]string{l.hub}, l.hosts...) {
-		_ = exec.Command("ip", "netns", "del", name).Run() // fails if it does not exist
+		_ = exec.Command("ip", "netns", "del", name).Run() // fails if the namespace does not exist
 	}
 }
 
-// inside returns a command that runs on a host. All hosts share the cores of this machine. So unless the user has set GOMAXPROCS,
-// it is set to the host's part of the cores, as elrun does for peers of one host. Otherwise a Go program would use all cores, as
-// on a real host.
+// inside returns a command that runs on a host. All hosts share the cores of this machine. So
+// unless the user has set GOMAXPROCS, inside sets it to the host's part of the cores, as elrun does
+// for peers of one host. Otherwise each Go program would use all cores.
 func (l *lab) inside(ctx context.Context, host int, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", l.hosts[host]}, args...)...)
 	if os.Getenv("GOMAXPROCS") == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/internal/cores"
 )
 
-// machine has the properties of the machine and of its software that affect the figures.
+// machine has the properties of the machine and of its software that affect the measurements.
 type machine struct {
 	Day     string `json:"day"`
 	CPU     string `json:"cpu"`

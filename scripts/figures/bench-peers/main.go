@@ -1,4 +1,5 @@
-// Command bench-peers compares the AllReduce of elrun, Open MPI and Gloo on this machine with the limit that memory sets:
+// Command bench-peers compares the AllReduce of elrun, Open MPI and Gloo on this machine with each
+// other and with the limit of the memory bandwidth:
 //
 //	make build figures
 //	bin/bench-peers                 one host; writes docs/benchmarks/allreduce.md and the table in docs/benchmarks.md
@@ -6,12 +7,14 @@
 //	bin/bench-peers --short         few calls; fails only on wrong numbers
 //	bin/bench-peers --report        writes the report again, measures nothing
 //
-// Run it in the root folder of the repository. make bench-peers does so, and installs Open MPI and Gloo. One process measures all
-// sides alternately, in several rounds. For each call every side does the same: it changes the input, waits in a barrier, makes
-// one call, waits in a barrier, and checks every element. Only the call is timed, and the slowest rank counts. The figure of a
-// round is the median over its calls. Only Gloo's call has the same vector as source and destination.
+// Run the command in the root folder of the repository. make bench-peers runs it, after installing
+// Open MPI and Gloo. One process measures all sides alternately, in several rounds. For each call
+// every side does the same: it changes the input, waits in a barrier, makes one call, waits in a
+// barrier, and checks every element. Only the call is timed, and its time is the time of the
+// slowest rank. The result of a round is the median over its calls. Only the call of Gloo is in
+// place.
 //
-// The figures are stored in docs/benchmarks/figures.json, from which the report is made.
+// docs/benchmarks/figures.json has the measurements, from which the report is made.
 package main
 
 import (
@@ -156,7 +159,7 @@ func (o options) plan() (plan, error) {
 	}
 	for text := range strings.SplitSeq(o.ranks, ",") {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 2 || n > 16 { // sums of more ranks would not be exact
+		if err != nil || n < 2 || n > 16 { // float32 sums of more ranks would not be exact
 			return p, fmt.Errorf("ranks %q: want 2 to 16", text)
 		}
 		p.ranks = append(p.ranks, n)

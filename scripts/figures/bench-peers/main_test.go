@@ -44,7 +44,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// The report can be written again from the stored figures.
+// --report writes the report from the stored measurements.
 func TestReportOption(t *testing.T) {
 	docs := newDocs(t)
 	if err := sample().save(filepath.Join(docs, "benchmarks", "figures.json")); err != nil {
@@ -75,7 +75,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// Together the workers process whole vectors.
+// The workers together copy and add the whole vectors.
 func TestMove(t *testing.T) {
 	for _, workers := range []int{1, 2, 3, 20} {
 		m := newMemory(10, workers)

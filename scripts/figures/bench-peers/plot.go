@@ -22,7 +22,7 @@ func (s *study) plot(n int, name string) error {
 		var took, over plotter.XYs
 		for _, size := range s.sizes(partHost) {
 			cell := s.times(partHost, one.name, n, size)
-			if us := median(cell); us > 0 { // if not, median returned NaN: it was not measured
+			if us := median(cell); us > 0 { // NaN if the side was not measured
 				took = append(took, plotter.XY{X: float64(size), Y: us})
 			}
 			if r := compare(cell, s.times(partHost, elrunHeap, n, size)); r.Of > 0 {
@@ -78,7 +78,7 @@ func addLine(p *plot.Plot, points plotter.XYs, index int, name string) error {
 		return err
 	}
 	line.Width, line.Color = vg.Points(1), shade(index)
-	if index%2 == 1 { // dashes tell lines apart without colours
+	if index%2 == 1 { // dashes distinguish lines without colours
 		line.Dashes = []vg.Length{vg.Points(4), vg.Points(2)}
 	}
 	p.Add(line)

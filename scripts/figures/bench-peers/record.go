@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// result is the output of a side for one size. The names are those of "elrun bench --json". A side leaves out fields that it does
-// not know.
+// result is the output of a side for one size. The names are those of "elrun bench --json". A side
+// omits the fields that it cannot measure.
 type result struct {
 	N         int     `json:"n"`                     // ranks
 	Bytes     int     `json:"bytes"`                 // length of the vector
@@ -42,7 +42,7 @@ const (
 	partDelay = "100 ms"
 )
 
-// study has all measurements. The report depends on nothing else.
+// study has all measurements. The report depends only on the study.
 type study struct {
 	Machine machine           `json:"machine"`
 	Missing map[string]string `json:"missing,omitempty"` // reasons, by side
@@ -54,7 +54,7 @@ func parse(r io.Reader) ([]result, error) {
 	var out []result
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
-		_, text, ok := strings.Cut(lines.Text(), "{") // elrun run prints the peer before the object
+		_, text, ok := strings.Cut(lines.Text(), "{") // elrun run prints the index of the peer before the object
 		if !ok {
 			continue
 		}

@@ -18,8 +18,8 @@ const (
 	delayBytes = 256 << 20
 )
 
-// relay connects two hosts through this program. It reads the packets of each host, and passes them to the other after a delay.
-// So it also works with kernels without netem.
+// relay connects two hosts through this program. It reads the packets of each host, and writes them
+// to the other host after a delay. Unlike netem, it needs no kernel module.
 type relay struct {
 	lab    *lab
 	ends   []*os.File // TUN devices
@@ -52,7 +52,7 @@ func newRelay(ctx context.Context) (*relay, error) {
 // close deletes the hosts. This also ends reads and writes of the devices.
 func (r *relay) close() {
 	for _, end := range r.ends {
-		_ = end.Close() // nothing important is written any more
+		_ = end.Close() // no error matters, because the measurement is over
 	}
 	r.moving.Wait()
 	r.lab.remove()
@@ -92,15 +92,15 @@ func newEnd(ctx context.Context, host string, i int) (*os.File, error) {
 	return end, nil
 }
 
-// packet is a packet on its way.
+// packet is a packet in flight.
 type packet struct {
 	due  time.Time
 	data []byte
 }
 
-// pace calculates when packets arrive that enter a path one after the other.
+// pace calculates the arrival times of packets that enter a path one after the other.
 type pace struct {
-	free time.Time // when the path will have sent all packets so far
+	free time.Time // when the path has sent all packets so far
 }
 
 // enter returns the arrival time of a packet of the given size. ok is false if the queue of the path is full.
@@ -115,7 +115,7 @@ func (p *pace) enter(now time.Time, bytes int) (time.Time, bool) {
 	return p.free.Add(delayOne), true
 }
 
-// take reads packets from a device until it is closed.
+// take reads packets from a device until the device is closed, and sets the arrival time of each.
 func take(from *os.File, packets chan<- packet) {
 	defer close(packets)
 	var p pace
@@ -131,7 +131,7 @@ func take(from *os.File, packets chan<- packet) {
 		}
 		select {
 		case packets <- packet{due, append([]byte(nil), buffer[:n]...)}:
-		default: // dropped, as above
+		default: // dropped: the channel is full
 		}
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A packet takes the delay plus its time on the link. Successive packets arrive at the rate of the link, however fast they were
-// sent.
+// A packet takes the delay plus its time on the link. Successive packets arrive at the rate of the
+// link, even if all are sent at the same time.
 func TestPace(t *testing.T) {
 	start := time.Unix(1000, 0)
 	var p pace
@@ -24,7 +24,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// Packets are dropped if they come faster than the link for too long, and only while the queue is full.
+// Packets are dropped only while the queue is full.
 func TestPaceDrops(t *testing.T) {
 	now := time.Unix(1000, 0)
 	var p pace
@@ -35,7 +35,7 @@ func TestPaceDrops(t *testing.T) {
 		}
 		kept++
 	}
-	// The link holds the bytes of the queue, and one packet more.
+	// The path accepts the bytes of the queue, and one more packet.
 	if want := int(delayRate * delayQueue.Seconds() / 1500); kept < want || kept > want+2 {
 		t.Errorf("%d packets were taken at once, want about %d", kept, want)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// These lines enclose the summary in docs/benchmarks.md.
+// The summary in docs/benchmarks.md is between these lines.
 const (
 	summaryBegin = "<!-- bench-peers: begin -->\n"
 	summaryEnd   = "<!-- bench-peers: end -->\n"
@@ -86,7 +86,7 @@ had a turn. The exception is Gloo: its call is in place, with one tensor for sou
 copy that would keep the source.
 `
 
-// about writes about the machine and the sides.
+// about writes the tables of the machine and of the sides.
 func (s *study) about(b *strings.Builder) {
 	m := s.Machine
 	fmt.Fprintf(b, "\n| | |\n| --- | --- |\n| machine | %s, %d cores, Linux %s, TCP by %s |\n| elrun | %s |\n| Open MPI | %s; single copy: %s |\n| Gloo | of torch %s |\n",
@@ -102,7 +102,7 @@ func (s *study) about(b *strings.Builder) {
 	}
 }
 
-// singleCopy says whether the ranks of Open MPI read each other's memory.
+// singleCopy describes how, and whether, the ranks of Open MPI read each other's memory.
 func (s *study) singleCopy() string {
 	for _, r := range s.Records {
 		if r.Copy != "" && r.Side == mpiShared {

@@ -46,7 +46,8 @@ func sample() *study {
 	return s
 }
 
-// The report in docs is what the code makes from the figures stored there, and its plots exist.
+// The report in docs equals the output of the current code for the stored measurements, and its
+// plots exist.
 func TestDocsAreCurrent(t *testing.T) {
 	s, err := load("../../../docs/benchmarks/figures.json")
 	if err != nil {
@@ -137,7 +138,7 @@ func newDocs(t *testing.T) string {
 	return docs
 }
 
-// The summary replaces the previous one, and leaves the rest of the page as it is.
+// The summary replaces the previous summary, and the other text of the page does not change.
 func TestSummary(t *testing.T) {
 	docs := newDocs(t)
 	page := filepath.Join(docs, "benchmarks.md")
@@ -181,7 +182,8 @@ func TestPlotsAreImages(t *testing.T) {
 	}
 }
 
-// A plot can be drawn without some sides, even without the one with which others are compared, and with only one size.
+// A plot can be drawn without some sides, even without elrun in shared memory, and with only one
+// size.
 func TestPlotOfAFew(t *testing.T) {
 	s := &study{}
 	s.Records = append(s.Records, record{partHost, glooTCP, 0, result{N: 4, Bytes: kib, P50: 7}})
@@ -196,7 +198,7 @@ func TestReachedText(t *testing.T) {
 	}
 }
 
-// The bounds are for 64 MiB over four hosts at 1 Gbit/s, and over a link of 500 Mbit/s.
+// The bounds are checked for 64 MiB over four hosts at 1 Gbit/s, and for a link of 500 Mbit/s.
 func TestBounds(t *testing.T) {
 	if got := ringBound(4, 64*mib); math.Abs(got-842012) > 1 {
 		t.Errorf("ring: %v us", got)

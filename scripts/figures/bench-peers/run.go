@@ -29,11 +29,12 @@ type plan struct {
 	rounds int
 }
 
-// A side with long runs is measured only in every longEvery-th round. The cores of a virtual machine change their speed within
-// seconds, so many short runs give better medians than a few long ones.
+// longEvery: a side with long runs is measured only in every longEvery-th round. The speed of a
+// virtual machine's cores may change within seconds, so many short runs give better medians than a
+// few long runs.
 const longEvery = 4
 
-// longRounds returns how many of the rounds these are.
+// longRounds returns the number of rounds in which sides with long runs are measured.
 func longRounds(rounds int) int { return (rounds + longEvery - 1) / longEvery }
 
 // turn is one run of a side.
@@ -69,7 +70,8 @@ func (p plan) all(t turn) []turn {
 	return out
 }
 
-// carryOut makes all runs. A side that fails is left out from then on, and the reason is recorded.
+// carryOut makes all runs. After a failure it leaves out the later runs of the side, and records
+// the reason.
 func (p plan) carryOut(ctx context.Context, r rig, s *study, log io.Writer) error {
 	for _, t := range p.turns() {
 		if s.Missing[t.side.name] != "" {

@@ -50,7 +50,8 @@ func shell(name, script string) side {
 // prints is a script that prints a result.
 const prints = `echo "{\"n\":$1,\"bytes\":$2,\"us_p50\":5}"`
 
-// A side that fails is left out, with the reason, and the others go on.
+// After a failure a side has no further runs, the reason is recorded, and the runs of the other
+// sides continue.
 func TestCarryOut(t *testing.T) {
 	p := plan{sides: []side{
 		shell("good", prints), shell("broken", "echo it is broken >&2; exit 3"), shell("mute", "true"),
@@ -92,7 +93,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// When one of several commands fails, the others are ended. The error of the first is returned.
+// When one of several commands fails, crew ends the others and returns the first error.
 func TestCrewEndsTogether(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

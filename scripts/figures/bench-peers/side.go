@@ -26,7 +26,7 @@ type rig struct {
 type side struct {
 	name  string
 	about string // description for the report
-	long  bool   // its runs are long
+	long  bool   // the runs of the side are long
 	start func(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error)
 }
 
@@ -66,7 +66,8 @@ func elrunSide(flags ...string) func(rig, context.Context, int, []int) ([]*exec.
 	}
 }
 
-// mpiSide returns a function that starts mpirun. mpirun may run as root, which it refuses by default.
+// mpiSide returns a function that starts mpirun. Environment variables let mpirun run as root,
+// which it refuses by default.
 func mpiSide(flags ...string) func(rig, context.Context, int, []int) ([]*exec.Cmd, error) {
 	return func(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, error) {
 		if r.openmpi == "" {
@@ -100,7 +101,7 @@ func glooSide(r rig, ctx context.Context, n int, sizes []int) ([]*exec.Cmd, erro
 	return all, nil
 }
 
-// glooEnv returns the environment with which a rank of Gloo finds the others.
+// glooEnv returns the environment variables with which a rank of Gloo finds the other ranks.
 func glooEnv(master string, port int, device string, n, rank int) []string {
 	return []string{"MASTER_ADDR=" + master, fmt.Sprintf("MASTER_PORT=%d", port), "GLOO_SOCKET_IFNAME=" + device,
 		fmt.Sprintf("WORLD_SIZE=%d", n), fmt.Sprintf("RANK=%d", rank)}
@@ -130,8 +131,8 @@ func list(sizes []int) string {
 	return strings.Join(out, ",")
 }
 
-// calls formats sizes for the programs that elrun bench is compared with: each size together with
-// the number of calls that elrun bench makes for it.
+// calls formats sizes for the programs of Open MPI, Gloo and bound: each size with the number of
+// calls that elrun bench makes for this size.
 func calls(r rig, sizes []int) string {
 	var out []string
 	for _, s := range sizes {

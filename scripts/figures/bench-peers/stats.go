@@ -23,14 +23,15 @@ func median(rounds map[int]float64) float64 {
 	return quantile(slices.Sorted(maps.Values(rounds)), 0.5)
 }
 
-// ratio is the time of one side divided by the time of another, in the rounds that both have.
+// ratio is the time of one side divided by the time of another side, over the rounds in which both
+// were measured.
 type ratio struct {
 	Of        float64 // ratio of the medians over the rounds; NaN if there are none
 	Low, High float64 // quartiles of the ratios round by round
 }
 
-// compare divides the times of slow by the times of fast. Rounds that only one of them has do not count, because the machine may
-// have been slower or faster then.
+// compare divides the times of slow by the times of fast. It ignores rounds with only one of the
+// two sides, because the speed of the machine may have been different in these rounds.
 func compare(slow, fast map[int]float64) ratio {
 	above, below := map[int]float64{}, map[int]float64{}
 	var each []float64

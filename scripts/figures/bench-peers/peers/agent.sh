@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs a command on a host of the lab, as ssh would on a real one: agent.sh ADDRESS COMMAND...
+# agent.sh ADDRESS COMMAND... runs a command on a host of the lab. Open MPI uses it in place of ssh.
 #
-# The names of the network namespaces begin with $LAB. Each host has a name of its own: Open
-# MPI would take hosts of one name for one.
+# The names of the network namespaces begin with $LAB. Each host gets a different host name, because
+# Open MPI treats hosts with the same name as one host.
 set -eu
 host=$((${1##*.} - 1))
 shift

@@ -1,13 +1,13 @@
-"""Gloo's side of make bench-peers: torch.distributed.all_reduce of floats.
+"""The Gloo program of make bench-peers: torch.distributed.all_reduce of floats.
 
     MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=lo WORLD_SIZE=2 RANK=0 \
         python3 gloo.py 4:200,67108864:10
 
 The argument lists sizes in bytes with the number of timed calls. Rank 0 prints a JSON
 object for each size, with the names that "elrun bench --json" uses. Inputs and checks are
-those of cmd/elrun/bench. The call has one tensor, which is source and destination: it is
-timed as it is, without the copy that would make it a call out of place. This is in Gloo's
-favour.
+the same as in cmd/elrun/bench. The call is in place, with one tensor as source and
+destination. Its time does not include the copy that an out-of-place call needs, which is an
+advantage for Gloo.
 """
 
 import json
@@ -27,22 +27,22 @@ def row(rank, t):
 
 
 def split(vector):
-    """The vector as whole rows, and the rest."""
+    """Split the vector into whole rows and the remaining elements."""
     whole = vector.numel() // PERIOD * PERIOD
     return vector[:whole].view(-1, PERIOD), vector[whole:]
 
 
 def fill(vector, values):
-    """Write the row over and over."""
+    """Fill the vector with repetitions of the row."""
     rows, rest = split(vector)
     rows.copy_(values.expand_as(rows))
     rest.copy_(values[: rest.numel()])
 
 
 def count_wrong(vector, values):
-    """Count the elements that are not what the row says."""
+    """Count the elements that differ from the repeated row."""
     rows, rest = split(vector)
-    # In pieces, as a whole vector of answers would count as memory of the bench.
+    # Compare in pieces, because a whole vector of results would count as memory of this process.
     wrong = int((rest != values[: rest.numel()]).sum())
     for piece in rows.split(256):
         wrong += int((piece != values).sum())
@@ -50,7 +50,7 @@ def count_wrong(vector, values):
 
 
 def anonymous():
-    """Memory of this process's own, in bytes."""
+    """Return the anonymous resident memory of this process, in bytes."""
     with open("/proc/self/status") as status:
         for line in status:
             if line.startswith("RssAnon:"):
@@ -59,7 +59,7 @@ def anonymous():
 
 
 def over_all(number, op):
-    """Combine a number of all ranks."""
+    """Reduce one number per rank with op."""
     cell = torch.tensor([number], dtype=torch.int64)
     dist.all_reduce(cell, op=op)
     return int(cell)
@@ -81,7 +81,7 @@ def measure(size, calls):
         if t >= WARMUP:
             took[t - WARMUP] = end - begin
         wrong += count_wrong(vector, sum(row(r, t) for r in range(ranks)))
-    dist.all_reduce(took, op=dist.ReduceOp.MAX)  # a call is as slow as its slowest rank
+    dist.all_reduce(took, op=dist.ReduceOp.MAX)  # the time of a call is the time of its slowest rank
     wrong = over_all(wrong, dist.ReduceOp.SUM)
     memory = over_all(anonymous(), dist.ReduceOp.MAX)
     if rank == 0:
@@ -96,7 +96,7 @@ def main():
     for item in sys.argv[1].split(","):
         size, calls = item.split(":")
         measure(int(size), int(calls))
-    dist.barrier()  # who leaves early takes connections away that others still use
+    dist.barrier()  # a rank that leaves early closes connections that other ranks still use
 
 
 main()

@@ -1,11 +1,12 @@
-/* Open MPI's side of make bench-peers: MPI_Allreduce of floats, out of place.
+/* The Open MPI program of make bench-peers: MPI_Allreduce of floats, out of place.
  *
  *     mpicc -O3 openmpi.c -o openmpi && mpirun -n 2 ./openmpi 4:200,67108864:10
  *
  * The argument lists sizes in bytes with the number of timed calls. Rank 0 prints a JSON
  * object for each size, with the names that "elrun bench --json" uses. Inputs, checks and
- * the order of things are those of cmd/elrun/bench, so that the caches are as warm here as
- * there: every element of both vectors is written before a call and looked at after it. */
+ * the order of operations are the same as in cmd/elrun/bench, so that the caches have the
+ * same state. The program writes every element of both vectors before a call, and reads
+ * every element of the result after the call. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ struct ranks {
 	int rank, size;
 };
 
-/* Element i of a rank in iteration t. */
+/* start_of is element 0 of a rank in iteration t. Each next element is 3 larger, modulo PERIOD. */
 static int start_of(int rank, long t) { return (int)((7L * rank + 5L * (t % PERIOD)) % PERIOD); }
 
 static void fill(float *v, long count, int rank, long t) {
@@ -33,7 +34,7 @@ static void fill(float *v, long count, int rank, long t) {
 	}
 }
 
-/* The sums of all ranks repeat after PERIOD elements. */
+/* count_wrong counts the wrong sums. The correct sums repeat after PERIOD elements. */
 static long count_wrong(const float *v, long count, int size, long t) {
 	float want[PERIOD];
 	for (int i = 0; i < PERIOD; i++) {
@@ -55,7 +56,7 @@ static int ascending(const void *a, const void *b) {
 	return x < y ? -1 : x > y;
 }
 
-/* Memory of this process's own, in bytes. */
+/* anonymous returns the anonymous resident memory of this process, in bytes. */
 static long anonymous(void) {
 	char line[256];
 	long kb = 0;
@@ -69,7 +70,7 @@ static long anonymous(void) {
 	return kb * 1024;
 }
 
-/* What Open MPI has settled on for large messages inside a host. */
+/* single_copy writes the name of Open MPI's mechanism for large messages inside a host. */
 static void single_copy(char *text, size_t size) {
 	int provided, index, count, value = -1;
 	MPI_T_cvar_handle handle;
@@ -87,7 +88,7 @@ static void single_copy(char *text, size_t size) {
 	MPI_T_finalize();
 }
 
-/* Whether rank 0 can read the memory of rank 1, which is what CMA needs. */
+/* can_read returns at rank 0 whether rank 0 can read the memory of rank 1, as CMA needs. */
 static int can_read(struct ranks me) {
 	static int secret;
 	long where[2] = {getpid(), (long)&secret};
@@ -125,7 +126,7 @@ static void measure(struct ranks me, long bytes, int iters) {
 			took[t - WARMUP] = end - begin;
 		wrong += count_wrong(out, count, me.size, t);
 	}
-	/* A call is as slow as its slowest rank. */
+	/* The time of a call is the time of its slowest rank. */
 	MPI_Allreduce(MPI_IN_PLACE, took, iters, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
 	MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
 	long memory = anonymous();
