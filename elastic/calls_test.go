@@ -99,8 +99,8 @@ func checkUnproven(t *testing.T, cases map[string]unprovenCase) {
 	})
 }
 
-// A reply to a newcomer introduces one other newcomer of each host with which the first has not
-// connected, if possible a newcomer that the first has not tried in vain to reach.
+// A reply to a newcomer introduces other newcomers: one of each host with which the first newcomer
+// has not connected. It prefers newcomers that the first newcomer has not tried in vain to reach.
 func TestComing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := testAdmission(t, 3)

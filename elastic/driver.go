@@ -176,8 +176,8 @@ func (d *driver) run() {
 
 // span returns the number of ticks that the next wake-up handles together. It is one while the
 // machine has work. While the machine is idle, or does not exist yet, one wake-up handles all ticks
-// up to the next heartbeat or judgement, so that a hundred idle processes on a host use little
-// processor time.
+// up to the next heartbeat or judgement. So a hundred idle processes on a host use little processor
+// time.
 func (d *driver) span() int {
 	switch {
 	case d.entering(), d.m != nil && !d.m.Idle():

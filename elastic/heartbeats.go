@@ -41,9 +41,9 @@ func (h *heartbeatSender) sendDue() {
 }
 
 // period returns the period of heartbeats to a member, in ticks. Suspects receive them rarely. In a
-// large group, members of this host also receive them rarely: the end of a process on this host is
-// detected without heartbeats, and a hundred processes would wake each other thousands of times a
-// second.
+// large group, members of this host also receive heartbeats rarely. The end of a process on this
+// host is detected without heartbeats, and a hundred processes would wake each other thousands of
+// times a second.
 func (h *heartbeatSender) period(p *peer) int {
 	switch {
 	case p.suspected != "" || h.members.crowded() && p.near:

@@ -20,8 +20,8 @@ type joiner struct {
 
 	mu    sync.Mutex
 	reach reach // the members and the newcomers that this peer connects with
-	// answerTime is the decaying maximum of the times that connected members take to answer an
-	// offer: each offer sets it to the larger one of its own time and half the old value.
+	// answerTime is a decaying maximum of the times that connected members take to answer an offer.
+	// Each answer replaces it by the larger one of the answer's time and half the old value.
 	answerTime time.Duration
 	epoch      uint64        // latest epoch in a reply
 	gone       chan struct{} // closed when a member is gone, and then replaced

@@ -295,9 +295,9 @@ func (j *joiner) admit(c *Candidate) {
 	j.admitted = c
 }
 
-// contactsFrom lists the members for the membership machine, which asks them in turn and believes
-// only them: first the member that has approved this peer, then the members that would approve it
-// if that member dies.
+// contactsFrom lists the members that the membership machine asks in turn, and whose decisions
+// alone it believes. The list has first the member that has approved this peer, and then the
+// members that would approve this peer if the first one dies.
 func (j *joiner) contactsFrom(first ID) []ID {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -52,8 +52,8 @@ const (
 	// longPause bounds the time between two rounds before a member has accepted the offer.
 	longPause = 2500 * time.Millisecond
 	// After a member has accepted the offer, the time between two rounds is roundFactor times
-	// joiner.answerTime, within the bounds minRound and maxRound: the members may be busy with many
-	// newcomers, or share their processors with many newcomers.
+	// joiner.answerTime, but at least minRound and at most maxRound. It depends on answerTime
+	// because the members may serve many newcomers, or share processors with many newcomers.
 	roundFactor = 20
 	minRound    = time.Second
 	maxRound    = 20 * time.Second

@@ -15,8 +15,8 @@ import (
 
 // The members of a view connect with each other, so a newcomer that cannot connect with some member
 // would only be put out again. A member therefore admits a newcomer only when each new pair of
-// hosts is proven: a peer on one of the two hosts has made an offer to a peer on the other host and
-// got the reply.
+// hosts is proven. A pair is proven if a peer on one of the two hosts has made an offer to a peer
+// on the other host and got the reply.
 //
 //	newcomer and member    the newcomer's offers, see reach. A member that the newcomer cannot
 //	                       reach is asked to connect with it: a router may let only one of the two

@@ -41,9 +41,10 @@ const (
 	// maxDeciders is the number of members that get each offer of a newcomer, so that another one
 	// can admit the newcomer if the first ones die.
 	maxDeciders = 4
-	// offerPatience bounds the time of a peer's reply to an offer. It doubles with each offer that
-	// the peer does not answer in time, up to 1<<maxLate times: on an overloaded host a handshake
-	// takes long, and an abandoned handshake is lost work for both sides.
+	// offerPatience bounds the time of a peer's reply to an offer. The bound doubles with each
+	// consecutive offer that the peer does not answer in time, up to a factor of 1<<maxLate. On an
+	// overloaded host a handshake takes long, and an abandoned handshake is lost work for both
+	// sides.
 	offerPatience = 2 * time.Second
 	maxLate       = 3
 	// maxListed bounds the list of unreachable peers in an offer, and the list of reached peers.
@@ -137,10 +138,10 @@ func (r *reach) delegates() (out []Member) {
 	return out
 }
 
-// targets returns the members to which the next round of offers goes: the deciders; in a small
-// group the members that were not reached, and in a large group the delegates that were not
-// reached; and all members that an offer lists as unreachable, because the group does not admit
-// this newcomer until it has reached them.
+// targets returns the members to which the next round of offers goes. They are the deciders, the
+// unreached members of a small group or the unreached delegates of a large group, and all members
+// that an offer lists as unreachable. The group does not admit this newcomer until it has reached
+// the last ones.
 func (r *reach) targets() []Member {
 	others := r.members
 	if len(others) > maxReached {
@@ -225,8 +226,8 @@ func (r *reach) hear(coming []Member, now time.Time) (fresh bool) {
 	return fresh
 }
 
-// unreachable returns the peers in of with which this newcomer cannot connect as far as is known:
-// no process listens at the peer's addresses, or neither the peer nor another peer of its host has
+// unreachable returns those of the given peers with which this newcomer cannot connect, as far as
+// it knows. No process listens at the addresses of such a peer, or no peer of the peer's host has
 // answered. A silent peer on a host on which others answer is slow or stopped. It does not count as
 // unreachable, because the members put a stopped peer out themselves.
 func (r *reach) unreachable(of []Member) (out []Member) {

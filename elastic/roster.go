@@ -21,9 +21,9 @@ type roster struct {
 	quorumLost bool // too few members of the view can be reached
 }
 
-// replace makes v the present view. The present view and v may have the same epoch: a member whose
-// first view differs from the first view of the other members may receive a view of these members
-// that has the same epoch.
+// replace makes v the present view. The present view and v may have the same epoch: if this
+// member's first view differs from the first view of the others, this member may receive a view of
+// the others with the epoch of its own view.
 func (r *roster) replace(v View) {
 	if v.ring == nil {
 		v.ring = newWatchRing(v.Hosts())

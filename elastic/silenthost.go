@@ -24,9 +24,10 @@ func (r *roster) hostMates(id ID) (ids []ID) {
 	return ids
 }
 
-// askHost requests answers from the other members of the host of a watched member, while the
-// watched member has been silent for more than half of its limit or has not answered a probe. They
-// can answer during the other half, so a shorter pause of the host does not put its members out.
+// askHost requests answers from the other members on the host of a watched member. It does so while
+// the watched member has been silent for more than half of its limit, or has not answered a probe.
+// They can answer during the other half, so a shorter pause of the host does not put its members
+// out.
 func (w *watcher) askHost(id ID, p *peer, now time.Time) {
 	if p.asked.IsZero() && now.Sub(p.last) <= p.limit(w.clock.health.factor(now))/2 {
 		p.hostAsked = time.Time{}
