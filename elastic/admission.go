@@ -48,9 +48,9 @@ type Judge interface {
 type Trier interface {
 	State
 	// Trial computes a part of a step with the state of the job, to measure this peer's speed. It
-	// discards the result and leaves the state unchanged. It is called before each request for
-	// admission. Trial returns early with an error when ctx ends. Any other error ends the attempt
-	// to join, and Next returns that error.
+	// discards the result and leaves the state unchanged. The group calls Trial before each request
+	// for admission. Trial returns early with an error when ctx ends. Any other error ends the
+	// attempt to join, and Next returns that error.
 	Trial(ctx context.Context) (Candidate, error)
 }
 

@@ -21,8 +21,8 @@ func (d *driver) depart() {
 	defer poll.Stop()
 	for {
 		s, changed := d.status.now()
-		// Without a quorum the members cannot agree; the others detect the loss of this peer by
-		// themselves.
+		// Without a quorum the members cannot agree. The others later detect that this peer is
+		// silent or gone.
 		if s.gap != nil || s.phase > inside && d.settled() {
 			return
 		}

@@ -67,7 +67,7 @@ func (d *detector) word(now time.Time, deaf bool) {
 	}
 }
 
-// vouch records that a helper has just heard the member.
+// vouch records that a helper has just received an answer of the member.
 func (d *detector) vouch(now time.Time) { d.vouched = now }
 
 // restart drops the observed pauses of the member, and all probes. It keeps the fact that a message

@@ -130,13 +130,13 @@
 //
 // # Joining
 //
-// A newcomer makes an offer to the members (offer.go). They compare the newcomer's settings with
-// their own. If a setting differs they refuse the newcomer and name the setting. Then the newcomer
-// copies the state while the members go on (donor.go, elastic/internal/transfer), follows the
-// updates step by step, and requests admission when it is level (joinstate.go). Before a newcomer
-// is admitted, it has to connect with the members (in a large group, with some members of each
-// host; reach.go). It also has to connect with the newcomers that are admitted at the same time
-// (pairs.go). The members' session ends at a boundary between two steps.
+// A newcomer makes an offer to the members (offer.go). The members compare the newcomer's settings
+// with their own. If a setting differs, they refuse the newcomer and name the setting. Then the
+// newcomer copies the state while the members go on (donor.go, elastic/internal/transfer), follows
+// the updates step by step, and requests admission when it is level (joinstate.go). Before a
+// newcomer is admitted, it has to connect with the members (in a large group, with some members of
+// each host; reach.go). It also has to connect with the newcomers that are admitted at the same
+// time (pairs.go). The members' session ends at a boundary between two steps.
 //
 // A State that is a Judge decides whether the newcomer helps the job (admission.go). One member
 // asks the Judge: the live member with the lowest rank. A newcomer that is not admitted for now is

@@ -188,8 +188,8 @@ func TestOwnLateness(t *testing.T) {
 }
 
 // A member steps down only if another member of the view requests it and the request names the
-// present epoch. It does not step down if it has entered another session since, waits itself the
-// member itself waits for others to enter, or has reported that it is busy.
+// present epoch. A member does not step down if it has entered a later session than the request
+// says, itself waits for others to enter, or has reported that it is busy.
 func TestMakeWayConditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {

@@ -176,7 +176,7 @@ func (g *Group) join(ctx context.Context) error {
 }
 
 // Hold registers the state that all members hold in common, and the settings on which they must
-// agree. It is called before the first Next, at every member or at none.
+// agree. Hold must be called before the first Next, at every member or at none.
 func (g *Group) Hold(s State, settings []Setting) {
 	if !g.made() {
 		return
@@ -189,17 +189,17 @@ func (g *Group) Hold(s State, settings []Setting) {
 }
 
 // OnQuorumLost sets a function that Next calls when it begins to wait because too few members are
-// left. It is called before the first Next.
+// left. OnQuorumLost must be called before the first Next.
 func (g *Group) OnQuorumLost(f func()) {
 	if g.made() {
 		g.onShort = f
 	}
 }
 
-// Committed records that the state has committed a step. It is called after every step, in the
-// goroutine that calls Next. While a newcomer copies the state, Committed saves the state or the
-// update of the step for it; errors of State are returned. Without a State (see Hold) it returns an
-// error.
+// Committed records that the state has committed a step. The program calls it after every step, in
+// the goroutine that calls Next. While a newcomer copies the state, Committed saves the state or
+// the update of the step for it; errors of State are returned. Without a State (see Hold) it
+// returns an error.
 func (g *Group) Committed(step int64) error {
 	if !g.made() {
 		return fmt.Errorf("elastic: step %d: %w", step, errNoGroup)

@@ -19,8 +19,8 @@ const (
 )
 
 // heartbeatSender sends the heartbeats of this member. A heartbeat has the member's report of
-// itself, and whether the member hears the receiver. The driver's goroutine owns the sender, which
-// only reads the other parts of the driver.
+// itself, and whether the member hears (receives messages of) the receiver. The driver's goroutine
+// owns the sender, which only reads the other parts of the driver.
 type heartbeatSender struct {
 	members  *roster
 	clock    *tickClock

@@ -52,7 +52,7 @@ const (
 	// longPause bounds the time between two rounds before a member has accepted the offer.
 	longPause = 2500 * time.Millisecond
 	// After a member has accepted the offer, the time between two rounds is roundFactor times
-	// joiner.answerTime, but at least minRound and at most maxRound. It depends on answerTime
+	// joiner.answerTime, but at least minRound and at most maxRound. The time depends on answerTime
 	// because the members may serve many newcomers, or share processors with many newcomers.
 	roundFactor = 20
 	minRound    = time.Second

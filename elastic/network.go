@@ -36,8 +36,8 @@ type Network interface {
 	// stream. The caller closes the stream; closing it early cancels the request. ctx bounds the
 	// whole answer. An answer that the peer broke off ends with an error other than io.EOF.
 	Request(ctx context.Context, to ID, request []byte) (io.ReadCloser, error)
-	// Serve sets the handler for requests of other peers. It is called before the first request may
-	// arrive. The function answer is called in a goroutine of its own for each request. Its ctx
+	// Serve sets the handler for requests of other peers. Serve is called before the first request
+	// may arrive. The function answer is called in a goroutine of its own for each request. Its ctx
 	// ends, and writes to its w fail, when the peer has broken the request off or the network
 	// closes. If answer returns an error the stream is broken off: the peer reads an error in place
 	// of io.EOF.

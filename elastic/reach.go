@@ -141,7 +141,7 @@ func (r *reach) delegates() (out []Member) {
 // targets returns the members to which the next round of offers goes. They are the deciders, the
 // unreached members of a small group or the unreached delegates of a large group, and all members
 // that an offer lists as unreachable. The group does not admit this newcomer until it has reached
-// the last ones.
+// the members that an offer lists as unreachable.
 func (r *reach) targets() []Member {
 	others := r.members
 	if len(others) > maxReached {
@@ -226,10 +226,10 @@ func (r *reach) hear(coming []Member, now time.Time) (fresh bool) {
 	return fresh
 }
 
-// unreachable returns those of the given peers with which this newcomer cannot connect, as far as
-// it knows. No process listens at the addresses of such a peer, or no peer of the peer's host has
-// answered. A silent peer on a host on which others answer is slow or stopped. It does not count as
-// unreachable, because the members put a stopped peer out themselves.
+// unreachable returns the peers in the list of with which this newcomer cannot connect, as far as
+// it knows. No process listens at the addresses of such a peer, or no peer on the host of such a
+// peer has answered. A silent peer on a host on which others answer is slow or stopped. It does not
+// count as unreachable, because the members put a stopped peer out themselves.
 func (r *reach) unreachable(of []Member) (out []Member) {
 	hosts := make(map[string]bool)
 	for _, m := range of {

@@ -21,8 +21,8 @@ import (
 type Setting struct {
 	Name  string // the name that users know, for example the name of a flag
 	Value string // compared byte by byte
-	// Text is shown in messages in place of Value; if it is empty Value is shown. It is for values
-	// that mean nothing to people, such as hashes.
+	// Text is shown in messages in place of Value, unless Text is empty. It is for values that mean
+	// nothing to people, such as hashes.
 	Text string `json:",omitempty"`
 }
 

@@ -26,8 +26,8 @@ func (r *roster) hostMates(id ID) (ids []ID) {
 
 // askHost requests answers from the other members on the host of a watched member. It does so while
 // the watched member has been silent for more than half of its limit, or has not answered a probe.
-// They can answer during the other half, so a shorter pause of the host does not put its members
-// out.
+// The asked members can answer until the limit is reached, so a shorter pause of the host does not
+// put its members out.
 func (w *watcher) askHost(id ID, p *peer, now time.Time) {
 	if p.asked.IsZero() && now.Sub(p.last) <= p.limit(w.clock.health.factor(now))/2 {
 		p.hostAsked = time.Time{}

@@ -134,8 +134,8 @@ func (l *loop) prepare(options []Option) error {
 		l.register(o.balance, settings)
 		return nil
 	}
-	// The other members wait for this peer. They get its settings, find that these differ, and
-	// report the error.
+	// The other members wait for this peer. The others get this peer's settings, find that the
+	// settings differ, and report the error.
 	if g.loops.ordinal() == 0 {
 		g.register(func(t *terms) { t.settings = settings })
 		if _, err := g.Next(l.ctx, 0); err != nil && !errors.Is(err, ErrLeft) {
