@@ -47,15 +47,15 @@ const (
 type book struct {
 	// Open asks the other side to listen on the network, too.
 	Open bool `json:"open,omitempty"`
-	// Error says why the other side did not open itself.
+	// Error, in an answer, says why its sender did not open itself.
 	Error string `json:"error,omitempty"`
 	// Addrs has the multiaddrs of hosts, by ID.
 	Addrs map[elastic.ID][]string `json:"addrs"`
 }
 
 // addressBook exchanges addresses with members, and keeps their addresses in libp2p's peerstore.
-// All methods are safe for concurrent use. Addresses are added and never removed one by one: an old
-// address costs a failed dial, and a host that changes networks may come back to it. Forget removes
+// All methods are safe for concurrent use. A single address is never removed: an old address costs
+// only a failed dial, and a host that changes networks may get the address again. Forget removes
 // all addresses of a peer that was put out.
 type addressBook struct {
 	*dialer
@@ -65,8 +65,8 @@ type addressBook struct {
 	onOpen func() error    // Config.OnOpen
 }
 
-// exchange sends a member the addresses of this host, and records the addresses of others that the
-// member answers with. With open it asks the member to listen on the network, and returns an error
+// exchange sends a member the addresses of this host, and records the addresses of other hosts from
+// the member's answer. With open it asks the member to listen on the network, and returns an error
 // if the member does not. changed reports whether the member itself has new addresses.
 func (b *addressBook) exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, answer book, err error) {
 	id, err := idOf(string(to))
@@ -120,7 +120,7 @@ func (b *addressBook) accept(s network.Stream) {
 		return
 	}
 	from := elastic.ID(s.Conn().RemotePeer().String())
-	b.learn(from, q.Addrs[from]) // its claims about others are ignored
+	b.learn(from, q.Addrs[from]) // the sender's claims about other hosts are ignored
 	var answer book
 	if q.Open {
 		answer.Error = b.openAsked()
@@ -134,16 +134,16 @@ func (b *addressBook) accept(s network.Stream) {
 	}
 }
 
-// askBack asks the host that has asked this one to open itself: it asks all members, and so knows
-// the addresses at which they listen by now.
+// askBack asks the member from, which has asked this host to open itself, for addresses: from asks
+// all members to open themselves, and so knows their present addresses.
 func (b *addressBook) askBack(from elastic.ID) {
 	ctx, cancel := context.WithTimeout(b.tasks.life, bookTime)
 	defer cancel()
 	_, _, _ = b.exchange(ctx, from, false) // an error is harmless: this host knows the addresses in the view
 }
 
-// openAsked opens this host at the request of a member. It returns "" or the reason against it,
-// which the member reports to its user.
+// openAsked opens this host at the request of a member. It returns "", or the reason why this host
+// was not opened, which the member reports to its user.
 func (b *addressBook) openAsked() string {
 	if b.onOpen == nil {
 		return "its program does not let a member open it to the network"
@@ -217,8 +217,8 @@ func (b *addressBook) known(id peer.ID) []string {
 }
 
 // learn records addresses of a host, up to maxBookAddrs of them. Texts that are no multiaddrs are
-// skipped. Addresses of this host and of banned peers are not recorded. Nor is an address believed:
-// whoever is found there has to prove that it holds the key of the ID.
+// skipped. Addresses of this host and of banned peers are not recorded. A recorded address proves
+// nothing: the peer that answers a dial has to prove that it holds the key of the ID.
 func (b *addressBook) learn(who elastic.ID, addrs []string) {
 	id, err := idOf(string(who))
 	if err != nil || who == b.self || b.gate.isBanned(id) {
@@ -239,8 +239,8 @@ func (b *addressBook) learn(who elastic.ID, addrs []string) {
 	b.host.Peerstore().AddAddrs(id, fresh, peerstore.PermanentAddrTTL)
 }
 
-// complete returns a copy of members in which each member has, besides its own addresses, all
-// others that this host knows now, up to maxBookAddrs.
+// complete returns a copy of members in which each member has all its addresses that this host
+// knows now, up to maxBookAddrs.
 func (b *addressBook) complete(members []elastic.Member) []elastic.Member {
 	out := slices.Clone(members)
 	for i, m := range out {
@@ -262,9 +262,9 @@ func (b *addressBook) complete(members []elastic.Member) []elastic.Member {
 }
 
 // announce sends all members the listen addresses of this host. The exchange also makes a new
-// connection with the members whose connection was from an address that is gone. It returns after
-// bookTime at the latest. A member that was not reached asks for the addresses itself when it looks
-// for this host.
+// connection with each member whose connection used a local address that is gone. It returns after
+// bookTime at the latest. A member that was not reached asks for the addresses itself when it tries
+// to reach this host.
 func (b *addressBook) announce() {
 	ctx, cancel := context.WithTimeout(b.tasks.life, bookTime)
 	defer cancel()
@@ -274,7 +274,7 @@ func (b *addressBook) announce() {
 		asking.Go(func() {
 			slots <- struct{}{} // each exchange may need a new connection
 			defer func() { <-slots }()
-			_, _, _ = b.exchange(ctx, elastic.ID(id.String()), false) // errors do no harm: members also ask by themselves when they look for this host
+			_, _, _ = b.exchange(ctx, elastic.ID(id.String()), false) // an error is harmless: the member asks for the addresses itself when it tries to reach this host
 		})
 	}
 	asking.Wait()

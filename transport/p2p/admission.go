@@ -27,14 +27,14 @@ const (
 )
 
 // AdmissionPolicy answers the request of a newcomer. With the decision ticket.In the newcomer is
-// admitted as an outsider. While it cannot decide it may wait until ctx ends: the newcomer would pay
-// for another handshake to ask again. Several goroutines call it at once.
+// admitted as an outsider. A policy that cannot decide yet may wait until ctx ends, which saves the
+// newcomer the handshake of another request. Several goroutines may call a policy at once.
 type AdmissionPolicy func(ctx context.Context, newcomer elastic.ID, r ticket.Request) ticket.Answer
 
-// admission lets strangers prove their right to join, and decides which streams of others are
+// admission lets strangers prove their right to join, and decides which streams of other peers are
 // read. All methods are safe for concurrent use.
 //
-// A stranger gets as far as its claims are proven, and each step is bounded before the next:
+// A stranger passes these steps in this order, and each step has limits of its own:
 //
 //	TCP connection        halfOpen: number by source address, handshakeTime
 //	security handshake    proves the peer ID; gate: refused without a policy
@@ -79,15 +79,15 @@ func (a *admission) onConnected(c network.Conn) {
 }
 
 // acceptStream receives all streams that others open. A stream of a member goes to the handler of
-// its protocol, and a stranger may open one stream, for its proof. libp2p calls it in a goroutine
-// for each stream, so an outsider that waits for tokens holds up nobody else.
+// its protocol, and a stranger may open one stream, for its proof. libp2p calls acceptStream in a
+// goroutine for each stream, so an outsider that waits for tokens delays no other peer.
 func (a *admission) acceptStream(s network.Stream) {
 	known := a.gate.isMember(s.Conn().RemotePeer())
 	if !known && !a.strangers.mayOpenStream(s.Conn()) {
 		_ = s.Reset()
 		return
 	}
-	// Members of the view pay nothing, so this waits only for outsiders and strangers.
+	// Members of the view pay nothing, so only the streams of outsiders and strangers wait here.
 	a.throttle.spend(s.Conn().RemotePeer(), streamTokens)
 	err := s.SetDeadline(time.Now().Add(protocolTime))
 	if err != nil {
@@ -109,12 +109,13 @@ func (a *admission) acceptStream(s network.Stream) {
 	_ = handler(name, s)
 }
 
-// acceptStranger handles the stream of a stranger: a proof. It resets any other stream at once, as
-// its opener may be a member that this host has yet to hear of, and tries again.
+// acceptStranger handles the stream of a stranger, which may carry only a proof. It resets any
+// other stream at once: the opener may be a member that was not introduced to this host yet, and
+// then tries again.
 func (a *admission) acceptStranger(s network.Stream) {
 	err := expectProposal(s, proveProtocol)
 	if err == nil {
-		// The acceptance of the protocol, as multistream-select has it.
+		// In multistream-select the acceptance of a protocol repeats the proposal.
 		_, err = s.Write(proposalOf(proveProtocol))
 	}
 	if err == nil {
@@ -128,7 +129,7 @@ func (a *admission) acceptStranger(s network.Stream) {
 }
 
 // acceptProof handles the stream of a newcomer. After the decision ticket.In the newcomer is an
-// outsider; after any other its connection is closed.
+// outsider; after any other decision its connection is closed.
 func (a *admission) acceptProof(s network.Stream) {
 	err := s.SetDeadline(time.Now().Add(proofTime))
 	var words [ticket.RequestSize]byte
@@ -150,10 +151,11 @@ func (a *admission) acceptProof(s network.Stream) {
 	answer.Clock = time.Now().Unix()
 	if answer.Decision == ticket.In {
 		if !a.gate.add(id) {
-			// It is banned, whatever its ticket says.
+			// The peer is banned, and a ticket does not lift the ban.
 			answer = ticket.Answer{Decision: ticket.Kicked, Clock: answer.Clock}
 		}
-		// The connection was made before the peer was a member, so onConnected has not recorded it.
+		// The connection was made before the peer was a member, so onConnected has not recorded its
+		// address.
 		a.gate.markReached(id, s.Conn().RemoteMultiaddr())
 		a.admitted(id)
 	}
@@ -163,9 +165,9 @@ func (a *admission) acceptProof(s network.Stream) {
 	}
 }
 
-// finishProof sends the answer and waits until the other side resets the stream, which it does when
-// it has read the answer. If the connection were closed before, the answer would be lost. A
-// newcomer that does not reset it costs answerTime.
+// finishProof sends the answer and waits until the other side resets the stream, which the other
+// side does when it has read the answer. If the connection were closed before, the answer could be
+// lost. A newcomer that does not reset the stream costs answerTime.
 func finishProof(s network.Stream, answer [ticket.AnswerSize]byte) {
 	err := s.SetDeadline(time.Now().Add(answerTime))
 	if err == nil {

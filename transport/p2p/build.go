@@ -9,9 +9,9 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// build makes the parts of the host from the bottom up, and begins to listen when all are there.
-// After an error close ends the parts that were made before it. Fields of Host and of its parts are
-// set here and in listen, and not later; so they need no lock.
+// build makes the parts of the host, each after the parts that it uses, and begins to listen when
+// all exist. After an error the caller calls close, which ends the parts that exist. Fields of Host
+// and of its parts are set only here and in listen, so they need no lock.
 func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	routes, list := newRoutes(), newWatchList()
 	if err := h.conns.build(cfg, key, h.throttle, routes); err != nil {
@@ -21,10 +21,10 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 		return err
 	}
 	h.admission.admitted = h.punch.tryPunch
-	// Above the connections: streams, the addresses to reach others at, and direct paths.
+	// These parts use the connections: streams, addresses of other hosts, and direct paths.
 	h.dialer = newDialer(h.conns, h.relays, h.punch)
 	h.addresses = &addressBook{dialer: h.dialer, self: h.id, own: h.listener.addrs, onOpen: cfg.OnOpen}
-	// list is shared by paths, which enters connections, and watch, which checks them.
+	// paths adds connections to list, and watch checks the connections of list.
 	h.paths = &paths{conns: h.conns, listener: h.listener, routes: routes, punch: h.punch, list: list}
 	if err := h.paths.configure(cfg, key); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 		return err
 	}
 	h.setHandlers()
-	// The mesh sets h.take, which the handlers and UseHostKey pass streams to.
+	// The mesh sets h.take, the function that the handlers and UseHostKey call with each stream.
 	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.paths.path, KernelID: h.paths.offer(direct.Ticket{}).KernelID, Plan: cfg.plan})
 	h.UseHostKey(cfg.HostKey)
 	addrs := cfg.ListenAddrs
@@ -49,8 +49,8 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	return nil
 }
 
-// addRelays adds circuits and hole punching, if cfg allows relays. punches is set before the first
-// connection, as it decides which use a connection over UDP has.
+// addRelays adds circuits and hole punching, if cfg allows relays. It sets punches before the first
+// connection, because punches says that hole punching has made a connection over UDP.
 func (h *Host) addRelays(cfg Config, key crypto.PrivKey) error {
 	relay, err := code("relay", cfg.Relay, relayNames())
 	// Without relays h.relays and h.punch stay nil. The methods that Host calls accept a nil
@@ -58,7 +58,7 @@ func (h *Host) addRelays(cfg Config, key crypto.PrivKey) error {
 	if err != nil || relay == neverRelay {
 		return err
 	}
-	h.conns.punches = cfg.Transport != "quic" // QUIC has a socket of its own
+	h.conns.punches = cfg.Transport != "quic" // the sockets of the QUIC transport cannot send hole punching's checks
 	if h.relays, err = newRelays(h.conns, cfg.loopback); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (h *Host) addRelays(cfg Config, key crypto.PrivKey) error {
 // openPorts opens the sockets for connections apart from libp2p's: the Unix sockets, and the direct
 // port, which listens at addresses once listenAt adds them.
 func (h *Host) openPorts() (err error) {
-	// All streams of views go over libp2p's connections then.
+	// With this path all streams of views are libp2p streams.
 	if h.paths.path == mesh.StreamPath {
 		return nil
 	}

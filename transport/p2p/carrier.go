@@ -14,9 +14,9 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// carrier implements mesh.Carrier, mesh.Viewer and mesh.Throttler by a Host. It is the side of this
-// package that the session protocol sees: identities, streams between them, and the changes of both
-// when a view begins. A stream to a peer is, in this order of preference:
+// carrier implements mesh.Carrier, mesh.Viewer and mesh.Throttler by a Host. It is the interface of
+// this package to the session protocol: identities, streams between them, and the changes when a
+// view begins. A stream to a peer is, in this order of preference:
 //
 //   - a Unix socket, if the peer is of this host and launcher (local);
 //   - a stream of libp2p over an existing or a new connection (dialer).
@@ -53,13 +53,13 @@ func (c carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Str
 		case refused(err) || ctx.Err() != nil || !c.h.conns.gate.forgetAddr(id):
 			return nil, err
 		}
-		// Only the address that worked last was tried. Now all are tried.
+		// Only the recorded address was tried. Now all addresses are tried.
 	}
 }
 
 // openOnce opens a stream of a kind by libp2p. For Control it waits until the peer has accepted the
-// stream: a peer that does not know this host yet resets it, and a message sent before would be
-// lost.
+// stream: a peer to which this host was not introduced yet resets the stream, and a message sent
+// before the reset would be lost.
 func (c carrier) openOnce(ctx context.Context, id peer.ID, k mesh.Kind) (mesh.Stream, error) {
 	d := c.h.dialer
 	d.swarm.Backoff().Clear(id) // the caller has a backoff of its own
@@ -73,19 +73,20 @@ func (c carrier) openOnce(ctx context.Context, id peer.ID, k mesh.Kind) (mesh.St
 		if err := d.confirm(ctx, raw); err != nil {
 			return nil, err
 		}
-		// The peer knows this host by now, so it grants reservations and answers questions.
+		// The peer has admitted this host, so it grants reservations and answers the questions of
+		// hole punching.
 		c.h.relays.reserve(raw.Conn())
 		c.h.punch.tryPunch(id)
 	case mesh.Data:
-		// The offer goes out with the hello, and saves half a round trip.
+		// The offer is sent together with the hello, which saves half a round trip.
 		raw.after = appendOffer(nil, c.h.paths.offer(direct.Ticket{}))
 		return upgradable{s, c.h.paths}, nil
 	}
 	return s, nil
 }
 
-// accept returns the handler for libp2p streams of a kind that others open. The protocol is agreed
-// on by then, so the lazyStream has nothing to negotiate.
+// accept returns the handler for libp2p streams of a kind that others open. The acceptor has
+// negotiated the protocol before it calls the handler, so the lazyStream has nothing to negotiate.
 func (c carrier) accept(k mesh.Kind) func(network.Stream) {
 	return func(raw network.Stream) {
 		s := &stream{&lazyStream{Stream: raw, written: true, agreed: true}}
@@ -129,10 +130,10 @@ func (c carrier) Entering(v elastic.View) error {
 	return nil
 }
 
-// Entered implements mesh.Viewer. All members have entered, so each of them was reached: from now
-// on a refused connection means that its process is gone.
+// Entered implements mesh.Viewer. All members have entered, so each member was reached: from now on
+// a refused connection means that the process of the member is gone.
 func (c carrier) Entered(v elastic.View) {
-	c.h.throttle.setInsiders(c.h.conns.insiders(v)) // again, as relays have been found meanwhile
+	c.h.throttle.setInsiders(c.h.conns.insiders(v)) // again, as connections through relays may be new
 	for _, m := range v.Members {
 		if id, err := c.h.conns.gate.decode(m.ID); err == nil {
 			c.h.conns.gate.markReached(id, nil)

@@ -40,13 +40,13 @@ type Config struct {
 	// Except for "shm", a libp2p stream is the fallback where the wanted kind fails.
 	Path string
 	// Encrypt says whether direct connections are encrypted: "auto" (also "") and "always" encrypt,
-	// "never" does not if both sides have it. Bytes that stay within a host's kernel are never
-	// encrypted, and libp2p's streams always are.
+	// "never" does not encrypt if both sides have "never". Bytes that stay within a host's kernel
+	// are never encrypted; libp2p's streams are always encrypted.
 	Encrypt string
 	// Relay says whether members relay for each other: "never" (also "") or "members". With
 	// "members" this host uses a third member as the relay to a member with which it cannot
-	// connect, and relays for others. All three must have "members". The two ends also try hole
-	// punching through their routers.
+	// connect, and relays for others. All three hosts must have "members". The two ends also try
+	// hole punching through their routers.
 	Relay string
 	// Admission is the admission policy for newcomers. Without it only introduced members are
 	// admitted. SetAdmission sets it later.

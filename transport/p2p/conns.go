@@ -17,8 +17,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// conns has libp2p's connections of a host, and the gate that they pass. The fields are set while
-// the host is built and do not change later. All methods are safe for concurrent use.
+// conns has the libp2p connections of a host, and the gate that admits their peers. The fields are
+// set while the host is built and do not change later. All methods are safe for concurrent use.
 type conns struct {
 	gate  *gate  // which peers may connect
 	tasks *tasks // lifetime of the host
@@ -27,16 +27,16 @@ type conns struct {
 	swarm    *swarm.Swarm            // makes the connections
 	limits   network.ResourceManager // bounds the connections and streams of each peer
 	upgrader transport.Upgrader      // secures TCP connections and circuits
-	// handshakes are those with the own addresses of peers.
+	// handshakes has the outbound handshakes in progress.
 	handshakes *handshakes
-	// below are the parts of libp2p that release closes, in this order.
+	// below has the parts of libp2p that release closes, in this order.
 	below []io.Closer
-	// punches is set if the host tries hole punching. Then its connections over UDP were made by
-	// hole punching.
+	// punches is set if the host tries hole punching. Then hole punching has made all its
+	// connections over UDP.
 	punches bool
 }
 
-// close ends all connections at once. It does nothing if the host was not built so far.
+// close ends all connections at once. It does nothing if build has failed before it made c.host.
 func (c *conns) close() error {
 	if c.host == nil {
 		return nil
@@ -44,8 +44,8 @@ func (c *conns) close() error {
 	return c.host.Close()
 }
 
-// release closes the parts below the connections, which have ended: limits, peerstore, and QUIC's
-// sockets. All are closed, also after an error.
+// release closes the parts that the connections have used: limits, peerstore, and QUIC's sockets.
+// The connections have ended before. An error does not keep release from closing the other parts.
 func (c *conns) release() error {
 	var errs []error
 	for _, part := range c.below {
@@ -63,9 +63,10 @@ func (c *conns) hangUp(conn network.Conn) {
 		_ = conn.Close()
 	})
 	if !began {
-		return // close ends them all
+		return // the host closes, and so ends all connections
 	}
-	// Close takes the connection out of use first, without waiting; only later steps can wait.
+	// conn.Close first removes the connection from the swarm, without waiting; only its later steps
+	// can wait.
 	timer := time.NewTimer(hangUpTime)
 	defer timer.Stop()
 	select {
@@ -74,7 +75,7 @@ func (c *conns) hangUp(conn network.Conn) {
 	}
 }
 
-// hangUpTime is more than enough for the part of Close that does not wait.
+// hangUpTime is more than enough for the first step of conn.Close, which does not wait.
 const hangUpTime = 50 * time.Millisecond
 
 // hangUpPeer closes all connections with a peer (hangUp), relayed ones included. A later stream to
@@ -85,9 +86,9 @@ func (c *conns) hangUpPeer(id peer.ID) {
 	}
 }
 
-// hangUpFrom closes the direct connections whose local address is gone. Nothing that is sent from
-// such an address is answered, and TCP would go on for many minutes. A relayed connection has no
-// local address of its own; it ends with the connection to its relay.
+// hangUpFrom closes the direct connections whose local address is gone. Packets from such an
+// address get no answer, and TCP would retransmit them for many minutes. A relayed connection has
+// no local address of its own; it ends with the connection to its relay.
 func (c *conns) hangUpFrom(gone func(netip.Addr) bool) {
 	for _, conn := range c.swarm.Conns() {
 		if local, ok := hostOf(conn.LocalMultiaddr()); ok && !isRelayed(conn.RemoteMultiaddr()) && gone(local) {
@@ -110,20 +111,21 @@ func (c *conns) onlyRelayed(id peer.ID) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, func(conn network.Conn) bool { return !isRelayed(conn.RemoteMultiaddr()) })
 }
 
-// isPunched reports whether hole punching made a connection. No direct connection is possible
-// beside such a connection.
+// isPunched reports whether hole punching made a connection. The peer of such a connection cannot
+// be reached by TCP, so no direct connection is possible.
 func (c *conns) isPunched(conn network.Conn) bool {
 	return c.punches && udpOf(conn.RemoteMultiaddr()).IsValid()
 }
 
 // isAdvertised reports whether a may be advertised as an address of a host. Relayed addresses may
-// not, nor the UDP addresses of hole punching, which only the puncher sends.
+// not be advertised. The UDP addresses of hole punching may not either: only the puncher sends
+// them.
 func (c *conns) isAdvertised(a multiaddr.Multiaddr) bool {
 	return !isRelayed(a) && (!c.punches || !udpOf(a).IsValid())
 }
 
-// insiders returns the members of a view, and the relays by which this host is connected with them:
-// bytes that come through a relay are the members'.
+// insiders returns the members of a view, and the relays through which this host is connected with
+// members: bytes that arrive from such a relay are sent by a member.
 func (c *conns) insiders(v elastic.View) []peer.ID {
 	var all []peer.ID
 	for _, m := range v.Members {

@@ -20,9 +20,9 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// dial is one attempt to connect with a peer, which all callers of reach share. It ends with the
-// first connection of the peer in either direction, so that a connection from the peer does not
-// have to wait for a dial whose packets are dropped on the way.
+// dial is one attempt to connect with a peer, which all callers of reach for this peer share. It
+// ends with the first connection of the peer in either direction, so that the callers use a
+// connection from the peer even while the packets of their own dial are lost.
 type dial struct {
 	// ended is closed when there is a connection, or err is set.
 	ended   chan struct{}
@@ -34,7 +34,7 @@ type dial struct {
 // dialer opens streams to peers, and makes the connections for them. All methods are safe for
 // concurrent use.
 //
-// The calls lie on top of each other:
+// Each function in this list calls the next one:
 //
 //	retry       repeats until it succeeds, the peer is gone, or ctx ends
 //	open        one stream; waits for hole punching before a long-lived one
@@ -42,8 +42,8 @@ type dial struct {
 //	reach       one connection, shared by all that want the same peer
 //	dialPeer    one dial of libp2p, which tries all addresses that the gate allows
 //
-// Without relays only the caller's ctx limits a dial (attemptLimit). With relays the limit grows
-// with the failures since the last success, and with the attempts of the caller (retry).
+// Without relays only the caller's ctx limits a dial (attemptLimit). With relays the limit of a
+// dial grows with the failures since the last success, and with the attempts of the caller (retry).
 type dialer struct {
 	*conns
 
@@ -65,8 +65,9 @@ func newDialer(c *conns, r *relays, p *puncher) *dialer {
 }
 
 // firstAttemptTime is the limit of the first attempt to reach a peer where relays are tried, too.
-// Each later attempt has twice the limit, up to 16 times. The limit makes attempts short: libp2p
-// tries each address once in an attempt, and a relay may have had no reservation of the peer yet.
+// Each later attempt has twice the limit of the attempt before, up to 16 times firstAttemptTime.
+// The first attempts are short, because libp2p tries each address once per attempt, and the peer
+// may make its reservation at a relay only later.
 const firstAttemptTime = 2 * time.Second
 
 // attemptLimit returns ctx with the limit of attempt number n, counted from 0, to reach a peer.
@@ -79,7 +80,7 @@ func (d *dialer) attemptLimit(ctx context.Context, n int) context.Context {
 }
 
 // reach returns nil when there is a connection with a peer. All callers for one peer share one
-// attempt, which is given up when no caller waits for it any more.
+// attempt, which is cancelled when no caller waits any more.
 func (d *dialer) reach(ctx context.Context, id peer.ID) error {
 	if d.swarm.Connectedness(id) == network.Connected { // the usual case, without a lock
 		return nil
@@ -106,8 +107,8 @@ func (d *dialer) failedDials(id peer.ID) int {
 }
 
 // joinDial returns the attempt in progress with a peer, or begins one. The caller must call
-// leaveDial afterwards. The attempt runs in a goroutine of its own: it belongs to all callers that
-// wait, and the caller that began it may leave first.
+// leaveDial afterwards. The attempt runs in a goroutine of its own: it belongs to all waiting
+// callers, and the caller that began the attempt may leave first.
 func (d *dialer) joinDial(ctx context.Context, id peer.ID) (*dial, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,7 +146,8 @@ const (
 )
 
 // dialPeer makes a connection. The first dial to a peer waits for a slot of firstDials. A peer that
-// was reached before is dialled at once, as a failing dial is how its death is found.
+// was reached before is dialled without a slot, because a failed dial detects the death of the
+// peer.
 func (d *dialer) dialPeer(ctx context.Context, id peer.ID) error {
 	if !d.gate.wasReached(id) {
 		select {
@@ -159,7 +161,8 @@ func (d *dialer) dialPeer(ctx context.Context, id peer.ID) error {
 		defer timer.Stop()
 	}
 	d.relays.addCircuits(id) // anew for each dial: the preferred members change
-	// Both sides have spent work on a handshake in progress, so the dial is not given up meanwhile.
+	// Both sides have spent work on a handshake in progress, so the limit does not cancel a dial
+	// during a handshake.
 	limit := network.GetDialPeerTimeout(ctx)
 	ctx, stop := context.WithCancelCause(network.WithDialPeerTimeout(ctx, limit+handshakeTime))
 	defer stop(nil)
@@ -176,8 +179,8 @@ func (d *dialer) dialPeer(ctx context.Context, id peer.ID) error {
 	return err
 }
 
-// leaveDial takes a caller off an attempt, and cancels the attempt after the last one. It has no
-// effect on an attempt that has ended.
+// leaveDial removes a caller from an attempt, and cancels the attempt after the last caller. It has
+// no effect on an attempt that has ended.
 func (d *dialer) leaveDial(id peer.ID, one *dial) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -212,8 +215,8 @@ func (d *dialer) endDialLocked(id peer.ID, one *dial, err error) {
 	close(one.ended)
 }
 
-// endReached ends the attempt with a peer that has a connection by now, in whichever direction. The
-// dial that is still under way is cancelled.
+// endReached ends the attempt with a peer after a connection was made in either direction. It
+// cancels the dial in progress.
 func (d *dialer) endReached(id peer.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -224,7 +227,7 @@ func (d *dialer) endReached(id peer.ID) {
 
 // newStream opens a stream to a peer, and connects first if there is no connection.
 func (d *dialer) newStream(ctx context.Context, id peer.ID) (network.Stream, error) {
-	// A connection may end between reach and NewStream, so this is tried twice.
+	// A connection may end between reach and NewStream, so both are tried twice.
 	for last := false; ; last = true {
 		if err := d.reach(ctx, id); err != nil {
 			return nil, err
@@ -238,8 +241,8 @@ func (d *dialer) newStream(ctx context.Context, id peer.ID) (network.Stream, err
 
 // nearFirst is libp2p's dial ranker. Loopback is dialled first, as the cheapest path within a host.
 // All other addresses follow together after a moment, or as soon as loopback has failed, and relays
-// last. Of two loopback addresses the IPv4 one comes first: a peer that listens at both would do
-// the work of two handshakes.
+// last. Of two loopback addresses the IPv4 one comes first: otherwise a peer that listens at both
+// would do the work of two handshakes.
 func nearFirst(addrs []multiaddr.Multiaddr) []network.AddrDelay {
 	const moment, second = 50 * time.Millisecond, 250 * time.Millisecond // a loaded host is slow to answer even itself
 	isNear4 := func(a multiaddr.Multiaddr) bool { return manet.IsIPLoopback(a) && !isIPv6(a) }
@@ -261,18 +264,18 @@ func nearFirst(addrs []multiaddr.Multiaddr) []network.AddrDelay {
 	return out
 }
 
-// Bounds of the pause between attempts to reach a peer. It doubles after each attempt.
+// Bounds of the pause between attempts to reach a peer. The pause doubles after each attempt.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
-	// notYetPause is the first pause after the answer that a member cannot decide yet. It doubles up
-	// to eight times.
+	// notYetPause is the first pause after the answer that a member cannot decide yet. The pause
+	// doubles with each attempt, up to eight times notYetPause.
 	notYetPause = 500 * time.Millisecond
 )
 
 // retry calls f until it succeeds, f's error is final, the peer is gone, the host closes, or ctx
 // ends. The first call may fail because this host was not introduced to the peer yet: then the peer
-// closes the connection, and accepts a later one.
+// closes the connection, but accepts a later connection.
 func (d *dialer) retry(ctx context.Context, id peer.ID, f func(context.Context) error) error {
 	pause := firstPause
 	for n := 0; ; n++ {
@@ -287,7 +290,7 @@ func (d *dialer) retry(ctx context.Context, id peer.ID, f func(context.Context) 
 		wait := pause
 		switch {
 		case d.gate.forgetAddr(id) && !refused(err):
-			wait = 0 // only the address that worked last was tried; now all are tried
+			wait = 0 // only the recorded address was tried; now all addresses are tried
 		case errors.Is(err, errNotYet):
 			wait = notYetPause << min(n, 3) // each attempt costs both sides a handshake
 		}
@@ -298,10 +301,10 @@ func (d *dialer) retry(ctx context.Context, id peer.ID, f func(context.Context) 
 	}
 }
 
-// refused reports whether every dialled address of the peer has refused: its port is closed, or
-// belongs to another process. Then the peer is gone for certain, which is how the death of a
-// process is found within milliseconds. Any other error, a timeout among them, may be a matter of
-// the network, and proves nothing. Skipped addresses were not dialled, and prove nothing either.
+// refused reports whether err proves that the process of the peer has ended: at every dialled
+// address the port is closed, or belongs to another process. This check detects the death of a
+// process within milliseconds. Any other error, such as a timeout, may have its cause in the
+// network. With addresses that libp2p has skipped the result is false.
 func refused(err error) bool {
 	var dial *swarm.DialError
 	if !errors.As(err, &dial) {
@@ -323,10 +326,10 @@ func refused(err error) bool {
 }
 
 // open opens a stream, and connects first if there is no connection. The first read shows whether
-// the peer accepts the stream. After bytes were written and read the embedded Stream can be used by
-// itself.
+// the peer accepts the stream. After the first write and the first read callers may use the
+// embedded Stream directly.
 func (d *dialer) open(ctx context.Context, id peer.ID, p protocol.ID) (*lazyStream, error) {
-	// These streams carry much traffic or live long: they wait for a first attempt to replace a
+	// These streams carry much traffic or live long: they wait for the first attempt to replace a
 	// relayed connection.
 	if p == dataProtocol || p == urgentProtocol || p == bulkProtocol {
 		if err := d.settle(ctx, id); err != nil {
@@ -371,14 +374,14 @@ func (d *dialer) settle(ctx context.Context, id peer.ID) error {
 	return err
 }
 
-// unansweredTime is the age of an unanswered stream from which a caller that gives up also closes
-// the connection.
+// unansweredTime is the age from which confirm also closes the connection of a stream that the peer
+// has not answered.
 const unansweredTime = 5 * time.Second
 
 // confirm waits until the other side has accepted the stream's protocol. It resets the stream on
 // error. After unansweredTime without an answer it closes the connection, too: packets may get lost
-// on its path, and the next stream must be opened over another connection. A shorter wait says
-// nothing, as the peer may be busy.
+// on the path of the connection, so the next stream must use another connection. After a shorter
+// wait the peer may just be busy.
 func (d *dialer) confirm(ctx context.Context, s *lazyStream) error {
 	began := time.Now()
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })

@@ -62,8 +62,8 @@ func serviceName(job string) string {
 	return "_elr-" + strings.ToLower(text[:11]) + "._udp"
 }
 
-// advertised is the host as it is advertised: without its loopback addresses, which mean another
-// host to everybody else. The mDNS service reads the addresses anew for each answer.
+// advertised is the host without its loopback addresses: at another host a loopback address means
+// that other host. The mDNS service reads the addresses anew for each answer.
 type advertised struct {
 	host.Host
 	listener *listener
@@ -83,10 +83,10 @@ func (n farNetwork) InterfaceListenAddresses() ([]multiaddr.Multiaddr, error) {
 	return n.listener.farAddrs(), nil
 }
 
-// hints receives the results of multicast DNS and passes them on to found. mu also makes the calls
-// of found follow each other.
+// hints receives the results of multicast DNS and passes them on to found. mu also serializes the
+// calls of found.
 type hints struct {
-	// self is the ID of this host, whose own announcements come back.
+	// self is the ID of this host, which also receives its own announcements.
 	self elastic.ID
 
 	// mu guards the fields below.
@@ -110,7 +110,7 @@ func (n *hints) HandlePeerFound(info peer.AddrInfo) {
 	}
 }
 
-// stop makes sure that found is not called any more. It waits for a call that is under way.
+// stop makes sure that found is not called any more. It waits for a call in progress.
 func (n *hints) stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

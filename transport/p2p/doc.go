@@ -1,8 +1,9 @@
-// Package p2p is the transport over libp2p, between processes of one host or of many. Only this
-// package, the wiring in launch, and transport/ticket for keys and signatures depend on libp2p.
+// Package p2p is the carrier of package mesh over libp2p and sockets, between processes of one host
+// or of several hosts. Only this package, the wiring in launch, and transport/ticket, for keys and
+// signatures, depend on libp2p.
 //
 //	h, err := p2p.Listen(ctx, p2p.Config{Job: "mnist"})
-//	// publish h.ID() and h.Addrs(), collect those of the other members
+//	// publish h.ID() and h.Addrs(), collect the IDs and addresses of the other members
 //	err = h.Introduce(members)
 //	g, err := elastic.Join(ctx, elastic.Config{Endpoint: h.Endpoint(self), ...})
 //
@@ -13,17 +14,18 @@
 //
 // A Host has a fresh identity. It admits the members that Introduce names, and the newcomers that
 // its admission policy accepts (Config.Admission, SetAdmission). One libp2p connection between two
-// hosts carries their control streams, their bulk streams and, per epoch, two streams of the data
-// plane. One of the data streams is replaced by a direct connection where that is possible.
+// hosts carries their control streams, their bulk streams and two streams of the data plane
+// (package mesh). Where possible, a direct connection replaces one of the two, the data stream.
 //
 // # Words
 //
-// A peer is one of these, by what this host knows of it:
+// A host puts each peer into one of these classes:
 //
-//   - stranger: connected, and its right to join is not proven;
-//   - outsider: its right is proven, but it is in no view of this host;
-//   - member: introduced to this host (the gate), or, for the throttle, in the current view;
-//   - banned: put out by Forget, refused for good.
+//   - stranger: a connected peer that has not proven its right to join;
+//   - outsider: a peer that has proven its right to join, but is in no view of this host;
+//   - member: for the gate a peer that was introduced to this host; for the throttle a peer in the
+//     current view;
+//   - banned: a peer for which Forget was called; the host refuses the peer for good.
 //
 // # Parts
 //
@@ -42,37 +44,39 @@
 //
 // # Strangers
 //
-// Without an admission policy a stranger is refused right after the security handshake. With one it
-// is put among the strangers (strangers.go): few connections, for a short time, with one stream
-// each. On that stream only the request is read, some 200 bytes, and the answer has 50. A signature
-// is verified only if the request names a key that is known here. Before that a stranger has cost
-// one handshake. The newcomer checks the member's answer likewise, and ignores an answer that fails
-// the check. The number of connections in the handshake is limited per source address
-// (halfopen.go).
+// Without an admission policy the host refuses a stranger right after the security handshake. With
+// a policy the host accepts a limited number of strangers, each for a short time and with one
+// stream (strangers.go). On that stream the host reads only the request, some 200 bytes, and sends
+// an answer of some 50 bytes. It verifies a signature only if the request names a key that it
+// knows. Up to that point a stranger costs one handshake. The newcomer verifies the member's
+// answer, too, and ignores an invalid answer. The number of connections in the handshake is limited
+// per source address (halfopen.go).
 //
 // # Outsiders
 //
 // Members compute while outsiders connect, so the work for outsiders is rate-limited (throttle.go).
 // Each outsider has a token bucket of 524,288 tokens. All buckets together are refilled at 262,144
 // tokens a second, in equal parts. A byte that is read costs one token, a read of the connection
-// 128 more, a control message 1,024, and a stream 4,096. An outsider without tokens is not read
-// (backpressure) until it has some again or is in a view. Each 256 bytes that are sent to it earn a
-// token, so that the copy of a large state is not held up. Over QUIC and relays only messages and
-// streams cost tokens.
+// 128 more, a control message 1,024, and a stream 4,096. The host does not read from an outsider
+// without tokens (backpressure), until the outsider has tokens again or is in a view. Every 256
+// bytes that the host sends to an outsider earn the outsider a token, so that acknowledgements do
+// not slow down the copy of a large state. With Config.Transport "quic", and over relays, only
+// messages and streams cost tokens.
 //
 // All limits on strangers, outsiders and members are in one table in docs/elastic.md.
 //
 // # Failure detection
 //
-// Send and Connect fail at once with elastic.ErrGone when nobody listens any more at the address
-// where the peer was found. After any other failure they retry until their ctx ends, as peers that
-// start at the same time may not listen yet, or may not know each other. Control messages are
-// acknowledged, so that a connection on which nothing comes back is given up within a second
-// (Send). A host that listens on many interfaces is dialled on all of them, on loopback first. Once
-// it was reached at one address, only that address is dialled, until a dial to it fails for another
-// reason than a refusal.
+// Send and Connect fail at once with elastic.ErrGone when all dialled addresses of the peer refuse
+// the connection. After any other failure they retry until their ctx ends, because peers that start
+// at the same time may not listen yet, or may not have introduced each other. Control messages are
+// acknowledged, so that Send gives up a connection on which nothing arrives. A host that listens on
+// several interfaces is dialled at all their addresses, at loopback first. Once the host was
+// reached at one address, only that address is dialled, until a dial fails for another reason than
+// a refusal.
 //
-// QUIC reports no refused connections: a killed peer looks like a peer that is cut off.
+// QUIC reports no refused connections: a killed peer cannot be told from a peer behind a broken
+// link.
 //
 // Where Config.Relay allows it, members that cannot connect reach each other through a relay, a
 // member with which both have a connection (relay.go).

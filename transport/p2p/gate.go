@@ -16,8 +16,8 @@ import (
 )
 
 // gate is libp2p's connection gater: it decides which peers may connect, in either direction. It
-// also records where each member was found last. A peer is in known or in banned, never in both.
-// All methods are safe for concurrent use.
+// also records the address at which each member was reached last. A peer is in known or in banned,
+// never in both. All methods are safe for concurrent use.
 //
 // The gate allows, depending on its knowledge of a peer:
 //
@@ -27,9 +27,10 @@ import (
 //	stranger    no             if open         a policy is set (admitStrangers)
 //	banned      no             no              for good (ban)
 //
-// libp2p asks three times: before a dial to a peer, before a dial to one of its addresses, and
-// after the security handshake, when the peer ID of an inbound connection is proven. The two other
-// questions of the interface come too early or too late, and are always answered with yes.
+// The gate decides at three points: before a dial to a peer, before a dial to one of its addresses,
+// and after the security handshake, which proves the peer ID of an inbound connection. The two
+// other methods of the interface always allow: one is called before the peer ID is known, the other
+// after the decision.
 type gate struct {
 	self peer.ID
 
@@ -46,11 +47,11 @@ type gate struct {
 type memberState struct {
 	// since is the time at which the member was introduced.
 	since time.Time
-	// reached is set once the member has had a connection with this host, or was in a view that all
-	// members entered.
+	// reached is set once the member has had a connection with this host, has opened a stream
+	// within the host, or was in a view that all members entered.
 	reached bool
-	// at is the address at which the member was found last. It is nil if the member was found
-	// nowhere, or did not answer there any more.
+	// at is the address at which the member was reached last. It is nil before the first
+	// connection, and after a failed dial to the address.
 	at net.IP
 }
 
@@ -81,8 +82,8 @@ func (g *gate) add(id peer.ID) bool {
 	return true
 }
 
-// ban refuses id for good. It does not close connections; the caller does. A ban is never lifted: a
-// process that may come back comes back under a new ID.
+// ban refuses id for good. The caller closes the connections. A ban is never lifted: a process that
+// may join again has a new ID.
 func (g *gate) ban(id peer.ID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,8 +92,8 @@ func (g *gate) ban(id peer.ID) {
 	g.banned[id] = struct{}{}
 }
 
-// decode returns the libp2p form of an ID. It remembers the forms of members: in a group of n a new
-// view asks for n of them several times at each of n peers, and to decode one takes microseconds.
+// decode returns the libp2p form of an ID. It caches the decoded IDs of members: at each new view
+// every member decodes the IDs of all members several times, and one decoding takes microseconds.
 func (g *gate) decode(text elastic.ID) (peer.ID, error) {
 	g.mu.RLock()
 	id, ok := g.ids[text]
@@ -106,7 +107,7 @@ func (g *gate) decode(text elastic.ID) (peer.ID, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// IDs of strangers are not kept: they could be of any number.
+	// IDs of strangers are not cached, because their number is not bounded.
 	if g.known[id] != nil {
 		g.ids[text] = id
 	}
@@ -149,8 +150,9 @@ func (g *gate) allowDial(id peer.ID) (done func()) {
 	}
 }
 
-// markReached records that id answers: it has a connection at addr, or, with a nil addr, it is in a
-// view or was heard by another way. A relayed addr leaves the recorded address as it is.
+// markReached records that id has been reached, and the address addr of the connection. addr is nil
+// if id was reached in another way: by a view, by a stream within the host, or by hole punching. A
+// nil or relayed addr does not change the recorded address.
 func (g *gate) markReached(id peer.ID, addr multiaddr.Multiaddr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -168,8 +170,8 @@ func (g *gate) markReached(id peer.ID, addr multiaddr.Multiaddr) {
 }
 
 // forgetAddr removes the recorded address of id, after a dial to it failed, so that the next dials
-// try all addresses. It reports whether there was one: then the failed dial has tried one address
-// only, and the caller dials again at once.
+// try all addresses. It reports whether there was a recorded address: then the failed dial has
+// tried only that address, and the caller dials again at once.
 func (g *gate) forgetAddr(id peer.ID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -189,9 +191,9 @@ func (g *gate) wasReached(id peer.ID) bool {
 	return f != nil && f.reached
 }
 
-// graceTime is the grace period after the introduction of a member, in which it may refuse
-// connections: all peers of a job start at about the same time, so a member may not listen yet, or
-// not know the others.
+// graceTime is the grace period after the introduction of a member. In this period a refused
+// connection does not prove that the member is gone: all peers of a job start at about the same
+// time, so the member may not listen yet.
 const graceTime = time.Second
 
 // graceLeft returns the rest of the grace period of id; 0 if id has been reached before, or is
@@ -215,8 +217,8 @@ func (g *gate) InterceptPeerDial(id peer.ID) bool {
 }
 
 // InterceptAddrDial implements connmgr.ConnectionGater. If the gate has a recorded address of the
-// member it allows only that one: a dial to it is the fastest and surest test of whether the member
-// is still there.
+// member, it allows only this address: a dial to this address is the fastest and surest test of
+// whether the member still runs.
 func (g *gate) InterceptAddrDial(id peer.ID, addr multiaddr.Multiaddr) bool {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -227,8 +229,8 @@ func (g *gate) InterceptAddrDial(id peer.ID, addr multiaddr.Multiaddr) bool {
 	return f.at.Equal(ipOf(addr))
 }
 
-// InterceptAccept implements connmgr.ConnectionGater. It allows all addresses, as the peer is not
-// known before the handshake.
+// InterceptAccept implements connmgr.ConnectionGater. It allows all addresses, because the peer ID
+// is not known before the handshake.
 func (g *gate) InterceptAccept(network.ConnMultiaddrs) bool { return true }
 
 // InterceptSecured implements connmgr.ConnectionGater. It allows members, peers of calls of Prove

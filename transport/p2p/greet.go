@@ -25,7 +25,7 @@ import (
 // at an address. The fields are filled in order; after an error the later ones are zero.
 type Greeting struct {
 	Addr    string        // remote address of the connection
-	Connect time.Duration // time to connect by TCP, which is a round trip
+	Connect time.Duration // time to connect by TCP, which takes one round trip
 	// ID is the ID of the member. The handshake has proven that the member holds its key.
 	ID        elastic.ID
 	Handshake time.Duration // time of the security handshake
@@ -35,8 +35,8 @@ type Greeting struct {
 
 // Greet connects to a member at HOST:PORT or at a multiaddr, over TCP and TLS, and asks whether
 // newcomers may prove their right to join there. Greet proves no right itself, so the member would
-// close the connection after a while. The error says which part failed; the fields of g before it
-// are valid.
+// close the connection after a while. The error names the step that failed; the fields of g from
+// earlier steps are valid.
 func Greet(ctx context.Context, addr string) (g Greeting, err error) {
 	network, address := "tcp", addr
 	if strings.HasPrefix(addr, "/") {
@@ -82,8 +82,8 @@ func dialArgs(text string) (network, address string, err error) {
 
 // shake makes the security handshake on a connection and negotiates the protocol of newcomers. The
 // steps are the steps of a dial by libp2p, one by one, so that the error names the step that
-// failed: TCP, multistream-select, TLS, yamux, the prove protocol. It uses a key of its own, as it
-// joins nothing.
+// failed: TCP, multistream-select, TLS, yamux, the prove protocol. It makes a key for this
+// connection only, because Greet does not join the job.
 func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
 	if err != nil {

@@ -13,16 +13,17 @@ import (
 // An inbound connection holds one of maxHalfOpen slots until the security handshake shows its peer
 // ID, or until the handshake times out. A client that connects and sends nothing holds a slot for
 // all of that time. So each source address has a limit of its own, far below the number of slots:
-// one address cannot keep out the others.
+// one address cannot use up all slots.
 
 const (
 	// maxHalfOpen is the number of inbound connections that may be in the handshake.
 	maxHalfOpen = 512
-	// maxHalfOpenPerAddr is the number of them that may come from one IPv4 address or from one IPv6
-	// /64, as a single host has a whole /64. Several peers of one host may dial at the same time.
+	// maxHalfOpenPerAddr is the number of such connections that may come from one IPv4 address or
+	// from one IPv6 /64, as a single host has a whole /64. Several peers of one host may dial at
+	// the same time.
 	maxHalfOpenPerAddr = 64
-	// maxHalfOpenLocal is the number of them that may come over loopback, from all peers of this
-	// host.
+	// maxHalfOpenLocal is the number of such connections that may come over loopback, from all
+	// peers of this host.
 	maxHalfOpenLocal = 256
 )
 
@@ -36,7 +37,8 @@ type halfOpen struct {
 	counts map[netip.Prefix]int // connections in the handshake by source; no zeros
 }
 
-// newHalfOpen returns m with the limit per source in front of it. m has the limit over all sources.
+// newHalfOpen returns a resource manager that checks the limit per source and then asks m. m has
+// the limit over all sources.
 func newHalfOpen(m network.ResourceManager) *halfOpen {
 	return &halfOpen{ResourceManager: m, counts: make(map[netip.Prefix]int)}
 }
@@ -65,7 +67,7 @@ func (h *halfOpen) enter(source netip.Prefix) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	limit := maxHalfOpenPerAddr
-	// All peers of a host come from one loopback address.
+	// All peers of this host count as one source (sourceOf).
 	if source.Addr().IsLoopback() {
 		limit = maxHalfOpenLocal
 	}
@@ -86,8 +88,8 @@ func (h *halfOpen) leave(source netip.Prefix) {
 }
 
 // sourceOf returns the prefix under which an address is counted: the IPv4 address, the IPv6 /64, or
-// ::1 for all of loopback. It is false for an address without an IP address of its own, such as a
-// relayed one.
+// ::1 for all of loopback. It returns false for an address without an IP address of the peer
+// itself, such as a relayed address.
 func sourceOf(from multiaddr.Multiaddr) (netip.Prefix, bool) {
 	if isRelayed(from) {
 		return netip.Prefix{}, false
@@ -108,8 +110,8 @@ func sourceOf(from multiaddr.Multiaddr) (netip.Prefix, bool) {
 }
 
 // halfOpenScope is the resource scope of one connection. It frees the slot when the peer ID is
-// known, or when the connection ends. libp2p calls SetPeer at most once, and Done once at the end,
-// so leave runs once for whichever comes first.
+// known, or when the connection ends. leave is a sync.OnceFunc, so the slot is freed once, by the
+// first call of SetPeer or Done.
 type halfOpenScope struct {
 	network.ConnManagementScope
 	leave func()

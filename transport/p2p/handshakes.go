@@ -13,9 +13,9 @@ import (
 	"github.com/multiformats/go-multiaddr"
 )
 
-// handshakes has the outbound handshakes with the peers' own addresses that are in progress. Their
-// TCP connections are established, so the peers can be reached and may only be slow: a circuit would
-// cost a slow peer further handshakes. All methods are safe for concurrent use.
+// handshakes has the outbound handshakes in progress at the own addresses of peers. The TCP
+// connection of such a handshake is established, so the peer is reachable, though it may be slow. A
+// circuit would cost a slow peer further handshakes. All methods are safe for concurrent use.
 type handshakes struct {
 	mu      sync.Mutex
 	running map[peer.ID]int // number of handshakes; no zeros
@@ -24,7 +24,8 @@ type handshakes struct {
 }
 
 // maxHandshakesFailed is the number of failed handshakes with a peer after which circuits do not
-// wait any more: on some paths small packets pass and large ones are lost.
+// wait any more. On some paths small packets pass and large packets are lost, so that handshakes
+// fail.
 const maxHandshakesFailed = 2
 
 // circuitPatience is how long a circuit waits for a handshake with the peer itself.
@@ -35,8 +36,8 @@ func newHandshakes() *handshakes {
 	return &handshakes{running: make(map[peer.ID]int), failed: make(map[peer.ID]int), changed: make(chan struct{})}
 }
 
-// begin records the begin of a handshake. The caller passes its result to the returned function. A
-// cancelled handshake says nothing about the peer.
+// begin records the start of a handshake. The caller passes the result of the handshake to end. A
+// cancelled handshake does not count as failed.
 func (h *handshakes) begin(id peer.ID) (end func(error)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,20 +59,20 @@ func (h *handshakes) begin(id peer.ID) (end func(error)) {
 	}
 }
 
-// awaitFewFailed is like await, but it does not wait for a peer with which maxHandshakesFailed have
-// failed.
+// awaitFewFailed is like await, but does not wait for a peer with which maxHandshakesFailed
+// handshakes have failed.
 func (h *handshakes) awaitFewFailed(ctx context.Context, id peer.ID) error {
 	return h.awaitUntil(ctx, func() bool { return h.running[id] == 0 || h.failed[id] >= maxHandshakesFailed })
 }
 
-// await waits until no handshake with a peer is in progress. It returns the cause of ctx if ctx ends
-// before.
+// await waits until no handshake with a peer is in progress. It returns the cause of ctx if ctx
+// ends first.
 func (h *handshakes) await(ctx context.Context, id peer.ID) error {
 	return h.awaitUntil(ctx, func() bool { return h.running[id] == 0 })
 }
 
-// awaitUntil waits until a condition holds, which it computes with mu held at each end of a
-// handshake.
+// awaitUntil waits until holds returns true. It calls holds with h.mu held, first at once and then
+// after the end of each handshake.
 func (h *handshakes) awaitUntil(ctx context.Context, holds func() bool) error {
 	for {
 		h.mu.Lock()
@@ -89,14 +90,15 @@ func (h *handshakes) awaitUntil(ctx context.Context, holds func() bool) error {
 }
 
 // circuitTransport is libp2p's transport for circuits. A dial waits while a handshake with the peer
-// itself is in progress, up to circuitPatience, and uses only relays with which there is a connection: others would cost
-// a handshake with the relay, too.
+// itself is in progress, up to circuitPatience. It uses only relays that are connected with this
+// host: any other relay would cost a handshake with the relay, too.
 type circuitTransport struct {
 	*client.Client
 	conns *conns
 }
 
-// errNoRelay: a circuit address may be older than the connection with its relay.
+// errNoRelay means that this host is not connected with the relay of a circuit address. The
+// connection may have ended after the address was recorded.
 var errNoRelay = errors.New("no connection with the relay")
 
 // Dial implements transport.Transport.

@@ -23,7 +23,7 @@ import (
 // Host is this process in the network of its job. It implements elastic.Network. All methods are
 // safe for concurrent use.
 //
-// Each part has its own state and lock. A part knows only the parts above it in this list, and the
+// Each part has its own state and lock. A part uses only the parts above it in this list, and the
 // functions that the host passes to it.
 type Host struct {
 	*mesh.Mesh // the session protocol, over the streams of this host
@@ -38,7 +38,7 @@ type Host struct {
 	conns     *conns       // libp2p, and the gate that decides which peers may connect
 	local     *local       // Unix sockets within the host; nil where the system lacks them or Config.Path excludes them
 	relays    *relays      // members that relay for this host; nil unless Config.Relay allows it
-	punch     *puncher     // paths through routers; nil without relays, and for QUIC
+	punch     *puncher     // hole punching through routers; nil without relays and with Config.Transport "quic"
 	dialer    *dialer      // connections and streams to peers
 	listener  *listener    // addresses at which others reach this host
 	addresses *addressBook // addresses of other hosts
@@ -95,9 +95,9 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	return h, nil
 }
 
-// Endpoint returns the host in the form that elastic needs of a network. self describes this
-// process to others; its ID and Addrs are replaced by the host's. The group that gets the Endpoint
-// closes the host.
+// Endpoint returns the host as the network of a group of package elastic. self describes this
+// process to other members; Endpoint sets the ID and the Addrs of self. The group that gets the
+// Endpoint closes the host.
 func (h *Host) Endpoint(self elastic.Member) elastic.Endpoint {
 	self.ID, self.Addrs = h.id, h.Addrs()
 	return elastic.Endpoint{Self: self, Network: h, Keys: h.keys, Addrs: h.Addrs, Relay: h.relays != nil, Complete: h.Complete, Close: h.Close}
@@ -126,10 +126,10 @@ func (h *Host) Open(addrs []string) error {
 }
 
 // Introduce implements elastic.Network. It admits the given members and records their addresses, in
-// addition to those that are known. It has no effect for peers that Forget has banned. A peer that
-// was not introduced is refused right after the security handshake. If the host has an admission
-// policy, such a peer may first prove a right to join, and is refused only if it does not. A member
-// that connects before it was introduced here retries.
+// addition to those that are known. It has no effect for peers that Forget has banned. Without an
+// admission policy the host refuses a peer that was not introduced, right after the security
+// handshake. With a policy it refuses such a peer only if the peer does not prove a right to join.
+// A member that connects before its introduction here retries.
 func (h *Host) Introduce(members []elastic.Member) error {
 	for _, m := range members {
 		if m.ID == h.id {
@@ -146,9 +146,9 @@ func (h *Host) Introduce(members []elastic.Member) error {
 	return nil
 }
 
-// Forget closes all connections with a peer and bans it, whatever is later learned of it. It is for
-// members that were put out; a member that still runs comes back under a new ID. Forget does not
-// wait for the connections to end.
+// Forget closes all connections with a peer and bans the peer: a later Introduce does not lift the
+// ban. Forget is for members that were put out; a process that still runs joins again under a new
+// ID. Forget does not wait for the connections to end.
 func (h *Host) Forget(id elastic.ID) {
 	peerID, err := idOf(string(id))
 	if err != nil {
@@ -161,7 +161,7 @@ func (h *Host) Forget(id elastic.ID) {
 }
 
 // SetAdmission sets the admission policy, by which newcomers may prove their right to join. A host
-// without one refuses every peer that was not introduced.
+// without a policy refuses every peer that was not introduced.
 func (h *Host) SetAdmission(p AdmissionPolicy) { h.admission.setPolicy(p) }
 
 // Seal signs the record of a ticket with the key of this host. Other members verify it by the ID of
@@ -169,15 +169,15 @@ func (h *Host) SetAdmission(p AdmissionPolicy) { h.admission.setPolicy(p) }
 func (h *Host) Seal(r ticket.Record) ([]byte, error) { return r.Seal(h.keys.private) }
 
 // UseHostKey makes this host and others of its kernel with the same key reach each other by Unix
-// sockets alone. All peers of one launcher share the key, and nobody else has it. The members of
-// the first view must be introduced before. Without a key, or with a key of another length, libp2p
-// is used.
+// sockets alone. All peers of one launcher share the key, and nobody else has it. The caller must
+// introduce the members of the first view before. Without a key, or with a key of another length,
+// libp2p is used.
 func (h *Host) UseHostKey(key []byte) { h.local.serve(key, h.take) }
 
 // MapPorts asks this host's router to forward a port to each port at which the host listens on the
-// network, now or after Open. It keeps the mappings until ctx ends or the host closes. The external
-// addresses are then among Addrs, and members are told of them. told is called with the result, nil
-// or an error of one line, whenever the result has changed.
+// network, now or after Open. It keeps the mappings until ctx ends or the host closes. Addrs then
+// includes the external addresses, and the host announces them to the members. MapPorts calls told
+// with the result, nil or an error of one line, whenever the result has changed.
 func (h *Host) MapPorts(ctx context.Context, told func(error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -186,12 +186,12 @@ func (h *Host) MapPorts(ctx context.Context, told func(error)) {
 }
 
 // Mapped waits until the router has answered for all ports at which this host listens now, or until
-// ctx ends. It returns at once if MapPorts does not run or finds no router. Callers use it before
-// they publish Addrs, as in a ticket.
+// ctx ends. It returns at once if MapPorts does not run or finds no router. Callers call Mapped
+// before they publish Addrs, for example in a ticket.
 func (h *Host) Mapped(ctx context.Context) { h.listener.ports.await(ctx, h.listener.mappable) }
 
-// Exchange sends a member the addresses of this host, and records the addresses of others that the
-// member answers with. With open it asks the member to listen on the network, and returns an error
+// Exchange sends a member the addresses of this host, and records the addresses of other hosts from
+// the member's answer. With open it asks the member to listen on the network, and returns an error
 // if the member does not. changed reports whether the member itself has new addresses.
 func (h *Host) Exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, err error) {
 	changed, _, err = h.addresses.exchange(ctx, to, open)
@@ -219,23 +219,23 @@ func (h *Host) Learn(members []elastic.Member) {
 	}
 }
 
-// Complete returns a copy of members in which each member has, besides its own addresses, all
-// others that this host knows now, up to maxBookAddrs. A newcomer gets such a list: the addresses
-// of a view are those at which its members listened when they joined.
+// Complete returns a copy of members in which each member has all its addresses that this host
+// knows now, up to maxBookAddrs. A newcomer receives such a list, because a view has only the
+// addresses at which its members listened when they joined.
 func (h *Host) Complete(members []elastic.Member) []elastic.Member {
 	return h.addresses.complete(members)
 }
 
 // connected is called with each new connection, before the peer can open streams. It ends the
-// attempt to connect with the peer. libp2p waits for the call, so nothing here may block.
+// dialer's attempt to connect with the peer. libp2p waits for the call, so nothing here may block.
 func (h *Host) connected(_ network.Network, c network.Conn) {
 	h.dialer.endReached(c.RemotePeer())
 	h.punch.onConnected(c)
 	h.admission.onConnected(c)
 }
 
-// disconnected is called by libp2p at the end of each connection, as connected is at the beginning.
-// Another connection with the peer may still exist.
+// disconnected is called by libp2p at the end of each connection. Another connection with the peer
+// may still exist.
 func (h *Host) disconnected(_ network.Network, c network.Conn) {
 	h.punch.onDisconnected(c)
 	h.relays.replaceLost(c.RemotePeer())
@@ -256,9 +256,8 @@ func (h *Host) networkChanged() {
 }
 
 // close ends all connections at once and waits for the host's goroutines. The mesh calls it in
-// Close. First no task begins any more; then what tasks may wait for is closed, from the top down,
-// so that each part still has the parts that it uses; then all tasks have ended. All errors are
-// returned.
+// Close. It first stops the start of tasks. It then closes the sockets and connections on which
+// tasks may block. Finally it waits for all tasks. It returns all errors.
 func (h *Host) close() error {
 	h.tasks.stop()
 	h.admission.strangers.close()

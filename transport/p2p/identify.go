@@ -15,9 +15,9 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Identify returns the member that listens at a TCP multiaddr, by a TLS handshake and nothing more.
-// The handshake proves that the peer holds the key of its ID, and not that it is a member; Prove
-// checks that. For an address that ends in an ID nothing is dialled.
+// Identify returns the member that listens at a TCP multiaddr, by a TLS handshake alone. The
+// handshake proves that the peer holds the key of its ID. It does not prove that the peer is a
+// member; Prove checks the membership. If the address ends in an ID Identify dials nothing.
 func (h *Host) Identify(ctx context.Context, addr string) (elastic.Member, error) {
 	m, err := identify(ctx, h.paths.identity, addr)
 	if err != nil {
@@ -39,8 +39,8 @@ func identify(ctx context.Context, own *libp2ptls.Identity, addr string) (elasti
 		m.ID = elastic.ID(id.String())
 		return m, nil
 	}
-	// A link-local address may be of any link, so it is tried on each of this host's. Without one
-	// the loop does not run, and this error stays.
+	// A link-local address may belong to any link, so each link of this host is tried. Without a
+	// link the loop does not run, and this error is returned.
 	err = errors.New("the address is link-local, and no interface of this host that is up has a link-local address")
 	for _, place := range onLinks(a, ownZones) {
 		if id, err = identifyAt(ctx, own, place); err == nil {
@@ -56,9 +56,9 @@ func identify(ctx context.Context, own *libp2ptls.Identity, addr string) (elasti
 var ErrStranger = errors.New("it is no elrun")
 
 // identifyAt connects to an address in the form of onLinks, makes the TLS handshake, closes the
-// connection and returns the peer ID. It does not go through the swarm, whose gate allows no dial
-// to a peer that is not known. It has handshakeTime, and fails with ErrStranger if something else
-// listens.
+// connection and returns the peer ID. It does not use the swarm, whose gate allows no dial to an
+// unknown peer. It ends after handshakeTime at the latest, and fails with ErrStranger if another
+// program listens at the address.
 func identifyAt(ctx context.Context, own *libp2ptls.Identity, a multiaddr.Multiaddr) (peer.ID, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()

@@ -7,12 +7,13 @@ import (
 )
 
 // keys implements elastic.Keys. The ID of a host is its public key (an Ed25519 key is short enough
-// to be part of the ID), so every ID can verify signatures, and members need no directory of keys.
+// to be part of the ID), so a peer needs only the ID of the signer to verify a signature, and
+// members need no directory of keys.
 type keys struct{ private crypto.PrivKey }
 
-// Sign implements elastic.Keys. It does not confuse domains: libp2p puts prefixes of its own before
-// the texts that it signs in handshakes and records, so a text with another beginning is never
-// valid there.
+// Sign implements elastic.Keys. libp2p signs with the same key in handshakes and records, but puts
+// prefixes of its own before the signed texts. So a signature by Sign of a text without such a
+// prefix is never valid there.
 func (k keys) Sign(text []byte) []byte {
 	signature, err := k.private.Sign(text)
 	if err != nil {

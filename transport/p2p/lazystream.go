@@ -54,8 +54,8 @@ type lazyStream struct {
 	written, agreed bool   // the proposal was sent; the answer was read
 }
 
-// Write implements io.Writer. The first call sends the proposal before b, and after behind b, in
-// one write of the stream and so in one packet where it fits. The count is of b alone.
+// Write implements io.Writer. The first call sends the proposal, b and s.after in one write of the
+// stream, and so in one packet if they fit. The result counts only the bytes of b.
 func (s *lazyStream) Write(b []byte) (int, error) {
 	if s.written {
 		return s.Stream.Write(b)
@@ -73,8 +73,8 @@ func (s *lazyStream) Read(b []byte) (int, error) {
 	return s.Stream.Read(b)
 }
 
-// negotiate sends the proposal if that was not done, and waits until the other side has accepted
-// it. A peer that does not know the protocol answers "na"; a peer that does not know this host yet
+// negotiate sends the proposal if it was not sent, and waits until the other side has accepted it.
+// A peer that does not know the protocol answers "na"; a peer that has not admitted this host yet
 // resets the stream, and the read fails.
 func (s *lazyStream) negotiate() error {
 	if s.agreed {
@@ -113,7 +113,7 @@ func expectProposal(r io.Reader, p protocol.ID) error {
 	for rest := proposalOf(p); len(rest) > 0; {
 		line := rest[:1+rest[0]] // lengths below 128 take one byte
 		rest = rest[len(line):]
-		for _, want := range [][]byte{line[:1], line[1:]} { // a shorter line may be the last
+		for _, want := range [][]byte{line[:1], line[1:]} { // the length first, as nothing may follow a shorter line
 			got := make([]byte, len(want))
 			if _, err := io.ReadFull(r, got); err != nil {
 				return err
@@ -126,6 +126,6 @@ func expectProposal(r io.Reader, p protocol.ID) error {
 	return nil
 }
 
-// waitEnd waits until the other side ends the stream, as it does when it has read the answer.
-// Ending the stream here would discard the bytes under way. The caller has set a deadline.
+// waitEnd waits until the other side ends the stream, which the other side does when it has read
+// the answer. A reset by this side would discard bytes in flight. The caller has set a deadline.
 func waitEnd(s network.Stream) { _, _ = s.Read(make([]byte, 1)) }

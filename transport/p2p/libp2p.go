@@ -39,8 +39,9 @@ func muxer() *yamux.Transport {
 }
 
 // handshakeTime is how long the security handshake of a connection may take, after which the peer
-// ID is known. It also bounds Identify. On a host with many more peers than processors all
-// handshakes advance together, and a handshake that is given up has to begin anew.
+// ID is known. It also bounds each address that Identify tries. The timeout is long: on a host with
+// many more peers than processors all handshakes share the processors, and a handshake that times
+// out must start again.
 const handshakeTime = 30 * time.Second
 
 // addrTime bounds a dial to one address: the connection, which TCP gives up after 5 s, and the
@@ -76,8 +77,9 @@ func secure(name string, key crypto.PrivKey, muxers []upgrader.StreamMuxer) ([]s
 // connections per address, and so 8 peers per host. Unauthenticated inbound connections have a
 // limit of their own, so that they cannot use up the capacity for outbound ones.
 func resources() (network.ResourceManager, error) {
-	// Two hosts have one connection as a rule, and one for each direction when both dial at once; a
-	// relayed one may be beside it. A view adds two streams to the control and bulk streams.
+	// Two hosts usually have one connection, or one in each direction when both dial at once. A
+	// relayed connection may exist in addition. Views add two streams to the control and bulk
+	// streams.
 	const peers, perPeer, streams = 1024, 8, 128
 	// Limits that are not named here are infinite: the members of a group are trusted.
 	partial := rcmgr.PartialLimitConfig{
@@ -110,8 +112,8 @@ func quiet() {
 
 // build makes libp2p from its parts: a swarm with one transport, and the host that negotiates a
 // protocol per stream. libp2p's usual constructor would add identify, AutoNAT, DCUtR and metrics;
-// docs/internals/paths.md names their replacements in a closed group. After an error close and
-// release end the parts that were made before it.
+// docs/internals/paths.md names their replacements in a closed group. After an error the caller
+// calls close and release, which end the parts that exist.
 func (c *conns) build(cfg Config, key crypto.PrivKey, t *throttle, r *routes) error {
 	store, err := c.newStore(key)
 	if err != nil {
@@ -123,7 +125,7 @@ func (c *conns) build(cfg Config, key crypto.PrivKey, t *throttle, r *routes) er
 	}
 	limits := newHalfOpen(manager)
 	c.limits = limits
-	// release closes the parts of below after the swarm, also if a later step of build fails.
+	// release closes the elements of c.below after the swarm, also if a later step of build fails.
 	c.below = append(c.below, limits)
 	bus := eventbus.NewBus()
 	c.swarm, err = swarm.NewSwarm(c.gate.self, store, bus,
@@ -159,7 +161,7 @@ func (c *conns) newStore(key crypto.PrivKey) (peerstore.Peerstore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make peerstore: %w", err)
 	}
-	// release closes all parts of below, also after an error.
+	// release closes all elements of c.below, also after an error.
 	c.below = append(c.below, store)
 	if err := store.AddPrivKey(c.gate.self, key); err != nil {
 		return nil, fmt.Errorf("store identity: %w", err)
@@ -170,9 +172,10 @@ func (c *conns) newStore(key crypto.PrivKey) (peerstore.Peerstore, error) {
 	return store, nil
 }
 
-// newTransport makes the TCP or QUIC transport of cfg. TCP connections are throttled by t, and
-// dialled with the segment size that r knows to pass. A host has one transport: with two libp2p
-// would dial each peer by both, and a group would pay for two handshakes a pair.
+// newTransport makes the TCP or QUIC transport of cfg. t throttles TCP connections. r bounds the
+// segment size of dialled connections to addresses to which long packets are lost. A host has one
+// transport: with two transports libp2p would dial each peer over both, and each pair would make
+// two handshakes.
 func (c *conns) newTransport(cfg Config, key crypto.PrivKey, t *throttle, r *routes) (transport.Transport, error) {
 	switch cfg.Transport {
 	case "", "tcp":
@@ -206,8 +209,8 @@ func newUpgrader(cfg Config, key crypto.PrivKey, limits network.ResourceManager,
 }
 
 // newQUIC makes the owner of QUIC's sockets. QUIC has its own security and streams. The keys for
-// stateless resets and for address tokens are random, so a restarted host has others: connections
-// of its former life end by their timeout.
+// stateless resets and for address tokens are random. A restarted host has other keys, so the
+// connections of the earlier process end by their timeout.
 func newQUIC() (*quicreuse.ConnManager, error) {
 	var reset, token [32]byte
 	for _, b := range [][]byte{reset[:], token[:]} {

@@ -16,20 +16,20 @@ import (
 	"github.com/elrun/elrun/transport/internal/direct"
 )
 
-// listener makes libp2p and the direct port listen at the same addresses, and knows the addresses
+// listener makes libp2p and the direct port listen at the same addresses, and returns the addresses
 // under which others may reach the host. All methods are safe for concurrent use.
 //
-// There are two ports for each IP address, one of libp2p and one for direct connections. The
-// address of the first is told to others as a multiaddr; the address of the second is in each
-// offer. A router maps both (ports), and the external addresses are told in the same two ways. The
-// list of addresses is not kept: it is read from libp2p, from the system and from ports whenever
-// somebody asks, so it is right after any change.
+// The host listens at two ports of each IP address: one of libp2p and one for direct connections.
+// Other hosts receive the address of the first as a multiaddr, and the address of the second in
+// each offer. A router may map both ports (portMap); other hosts receive the external addresses in
+// the same two ways. The addresses are not cached: each call reads them from libp2p, from the
+// system and from portMap, so they are right after any change.
 type listener struct {
 	*conns
 
 	port  *direct.Port // nil if only libp2p is wanted
 	ports *portMap     // mappings at the router
-	// relays gets reservations once the host listens on a network.
+	// relays may be nil. listenAt calls its method widen once the host listens on a network.
 	relays *relays
 }
 
@@ -44,8 +44,8 @@ func (l *listener) close() error {
 // listenAt listens at addresses in the form of Config.ListenAddrs, each at one port for libp2p and
 // one for direct connections. After an error it may listen at some of them.
 func (l *listener) listenAt(addrs []string) error {
-	// An address that fails ends the loop: the caller reports it, and the addresses before stay.
-	var ips []netip.Addr // with a direct port already: libp2p may have several addresses on one IP
+	// An error ends the loop; the host goes on listening at the addresses before.
+	var ips []netip.Addr // have a direct port: addrs may have several elements with one IP
 	for _, text := range addrs {
 		p, err := parseListen(text)
 		if err != nil {
@@ -99,7 +99,8 @@ func (l *listener) addrs() []string {
 			far = append(far, a.String())
 		}
 	}
-	// The order matters where a list is cut to a limit: addresses that others reach come first.
+	// Other hosts may cut the list to a limit, so the addresses that other hosts can reach come
+	// first.
 	for _, a := range l.outerAddrs() {
 		far = append(far, a.String())
 	}
@@ -146,7 +147,7 @@ func (l *listener) mappable() []innerPort {
 }
 
 // listening returns the protocol, "tcp" or "udp", and the address of a multiaddr at which libp2p
-// listens, which may be the unspecified address. It is false for addresses that may not be
+// listens, which may be the unspecified address. ok is false for addresses that may not be
 // advertised.
 func (l *listener) listening(a multiaddr.Multiaddr) (protocol string, at netip.AddrPort, ok bool) {
 	if !l.isAdvertised(a) {
@@ -197,13 +198,13 @@ func (l *listener) outerPorts(addrs []netip.AddrPort) []netip.AddrPort {
 // process, over IPv4 and IPv6 as far as the host has them.
 func LoopbackAddrs() []string { return available("127.0.0.1", "::1") }
 
-// NetworkAddrs returns multiaddrs that stand for all interfaces, over IPv4 and IPv6 as far as the
-// host has them. They are for Config.ListenAddrs and Open.
+// NetworkAddrs returns multiaddrs for Config.ListenAddrs and Open that mean all interfaces, over
+// IPv4 and IPv6 as far as the host has them.
 func NetworkAddrs() []string { return available("0.0.0.0", "::") }
 
 // available returns multiaddrs for the two addresses, as far as this process can listen at them: a
-// host may lack IPv6, or, rarely, IPv4.
-// If it can listen at neither it returns the first, so that listening there reports the error.
+// host may lack IPv6, or, rarely, IPv4. If the process can listen at neither, available returns the
+// first, so that a later call to listen reports the error.
 func available(ip4, ip6 string) []string {
 	at4, at6 := "/ip4/"+ip4+"/tcp/0", "/ip6/"+ip6+"/tcp/0"
 	if !canListen("tcp6", ip6) {
@@ -215,8 +216,9 @@ func available(ip4, ip6 string) []string {
 	return []string{at4, at6}
 }
 
-// canListen reports whether this process can listen at an address of the host. It tries, as a
-// kernel without IPv6 and a container without the address report it in no other common way.
+// canListen reports whether this process can listen at an address of the host. It opens a listening
+// socket, because kernels without IPv6 and containers without the address have no other common way
+// to report the lack.
 func canListen(network, ip string) bool {
 	l, err := net.Listen(network, net.JoinHostPort(ip, "0"))
 	if err != nil {
@@ -268,14 +270,13 @@ func parseListen(text string) (listenSpec, error) {
 }
 
 // CheckAddr returns nil if text is valid in Config.ListenAddrs: a multiaddr, in which a TCP or UDP
-// port may be a range. It does not look whether this host has the address.
+// port may be a range. It does not check whether this host has the address.
 func CheckAddr(text string) error {
 	_, err := parseListen(text)
 	return err
 }
 
-// withPort returns the address a with its port number, which is first, replaced by port. a itself
-// stays as it is.
+// withPort returns a copy of the address a in which the port number first is replaced by port.
 func withPort(a multiaddr.Multiaddr, first, port uint16) multiaddr.Multiaddr {
 	var out multiaddr.Multiaddr
 	for _, c := range a {
@@ -283,7 +284,7 @@ func withPort(a multiaddr.Multiaddr, first, port uint16) multiaddr.Multiaddr {
 		if (code == multiaddr.P_TCP || code == multiaddr.P_UDP) && c.Value() == strconv.Itoa(int(first)) {
 			n, err := multiaddr.NewComponent(c.Protocol().Name, strconv.Itoa(int(port)))
 			if err != nil {
-				continue // no such component: ports have numbers
+				continue // does not happen: every port number is valid
 			}
 			c = *n
 		}

@@ -24,15 +24,16 @@ const (
 )
 
 var (
-	// errNotLocal means that the peer is not of this host and launcher, as far as is known.
+	// errNotLocal means that the peer is not of this host and launcher, as far as this host knows.
 	errNotLocal = errors.New("not to be reached within this host")
-	// errUnknown means that the peer does not know this host yet.
+	// errUnknown means that this host was not introduced to the peer yet.
 	errUnknown = errors.New("the other side does not know this peer yet")
 )
 
 // local makes streams to other processes of this host and launcher, without libp2p connections. The
-// first dial shows whether a peer is local: a process has its socket before any other peer learns
-// its ID, and the socket exists in no other network namespace. A nil local finds no peer.
+// first dial shows whether a peer is local: a process opens its socket before any other peer learns
+// its ID, and the socket exists in no other network namespace. The methods of a nil local treat no
+// peer as local.
 type local struct {
 	socket *colocated.Socket
 	gate   *gate
@@ -66,7 +67,7 @@ func newLocal(self elastic.ID, g *gate) (*local, error) {
 
 // serve accepts streams of processes with the same key, and passes them to take, each in a
 // goroutine of its own. A key of another length than HostKeySize is ignored, and so is a second
-// call. Before the call open finds no peer.
+// call. Before serve is called, open returns errNotLocal.
 func (l *local) serve(key []byte, take func(mesh.Kind, mesh.Stream)) {
 	if l == nil || len(key) != HostKeySize {
 		return
@@ -98,7 +99,7 @@ func (l *local) open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stre
 	}
 	s, err := l.socket.Dial(ctx, string(to), byte(k))
 	if err == nil && (k == mesh.Control || l.localityOf(to) != sameHost) {
-		// A peer without the key has to be detected before any request is sent to it.
+		// confirm detects a peer without the key before any message is sent to the peer.
 		if err = confirm(ctx, s); err != nil {
 			_ = s.Close()
 		}
@@ -121,16 +122,17 @@ func confirm(ctx context.Context, s *colocated.Stream) error {
 	return err
 }
 
-// failed maps the error of a dial to the caller's: elastic.ErrGone for a local peer whose socket is
-// gone, errNotLocal for a peer that is to be reached by libp2p, mesh.ErrBanned if this host was put
-// out, errUnknown for another refusal, after which the caller tries again.
+// failed converts the error of a dial to the error for the caller: elastic.ErrGone for a local peer
+// whose socket is gone, errNotLocal for a peer that is to be reached by libp2p, mesh.ErrBanned if
+// this host was put out, errUnknown for another refusal, after which the caller tries again.
 func (l *local) failed(to elastic.ID, err error) error {
 	var refused *colocated.RefusedError
 	switch {
 	case errors.Is(err, colocated.ErrAbsent) && l.localityOf(to) == sameHost:
 		return fmt.Errorf("%w: %w", elastic.ErrGone, err)
 	case errors.Is(err, colocated.ErrAbsent), errors.Is(err, colocated.ErrKey):
-		// Another host, another network namespace, or another launcher of this host. That stays so.
+		// The peer is on another host, in another network namespace, or of another launcher, for
+		// its whole life.
 		l.note(to, otherHost)
 		return errNotLocal
 	case errors.Is(err, colocated.ErrNotServing): // UseHostKey was not called, or not yet
@@ -153,7 +155,7 @@ func (l *local) localityOf(id elastic.ID) locality {
 }
 
 // note records whether a peer is local. A peer that was found on this host counts as local for
-// good: when its socket is gone its process is gone, and libp2p would not find it either.
+// good: when its socket is gone its process is gone, and libp2p would not reach it either.
 func (l *local) note(id elastic.ID, where locality) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,8 +164,8 @@ func (l *local) note(id elastic.ID, where locality) {
 	}
 }
 
-// hangUp ends the streams with a peer except for data streams, on which no call of others can get
-// stuck: each has a socket of its own.
+// hangUp ends the streams with a peer except the data streams. Each data stream has a socket of its
+// own, so its blocked bytes delay no other stream.
 func (l *local) hangUp(id elastic.ID) {
 	if l != nil {
 		l.socket.HangUp(string(id), func(k byte) bool { return k != byte(mesh.Data) })
@@ -205,8 +207,8 @@ type localData struct {
 	confirmed bool
 }
 
-// newLocalStream returns the mesh.Stream for a stream of any kind. It owns s. Only data streams
-// pass files and write two slices at once.
+// newLocalStream returns the mesh.Stream for a stream of any kind. The result owns s. Only data
+// streams pass files and write two slices at once.
 func newLocalStream(s *colocated.Stream) mesh.Stream {
 	l := localStream{s}
 	if mesh.Kind(s.Kind()) != mesh.Data {

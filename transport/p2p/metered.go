@@ -61,8 +61,8 @@ func (l meteredListener) Accept() (manet.Conn, network.ConnManagementScope, erro
 	return c, meteredScope{scope, c}, nil
 }
 
-// meteredScope is the resource scope of an inbound connection. It passes the peer ID on to the
-// connection as soon as it is known.
+// meteredScope is the resource scope of an inbound connection. It passes the peer ID to the
+// connection as soon as libp2p knows the ID.
 type meteredScope struct {
 	network.ConnManagementScope
 	conn *meteredConn
@@ -75,7 +75,7 @@ func (s meteredScope) SetPeer(id peer.ID) error {
 }
 
 // meteredConn is a connection whose reads wait while the peer's bucket is in debt. Before the peer
-// ID is known only the limits of the handshake hold.
+// ID is known only the limits of the handshake apply.
 type meteredConn struct {
 	manet.Conn
 	throttle *throttle
@@ -116,7 +116,7 @@ func (c *meteredConn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Close implements net.Conn. A reader that waits for tokens finds the connection closed.
+// Close implements net.Conn. It ends the wait of a reader for tokens; the read then fails.
 func (c *meteredConn) Close() error {
 	defer c.close()
 	return c.Conn.Close()

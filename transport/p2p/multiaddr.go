@@ -19,12 +19,12 @@ import (
 //	/ip4/192.0.2.1/udp/7000/quic-v1                       QUIC
 //	/ip4/192.0.2.1/tcp/7000/p2p/RELAY/p2p-circuit         relayed
 //
-// The functions answer two questions. Which host is at an address: ipOf and hostOf, which find none
-// in a relayed address, as its IP address is the relay's. And what kind of path is it: isRelayed,
-// udpOf. No function fails on an unknown component; an address that a peer has sent may have any.
+// ipOf and hostOf return the IP address of the peer. They return none for a relayed address,
+// because its IP address is the relay's. isRelayed and udpOf return the kind of the path. No
+// function fails on an unknown component, because an address from a peer may have any components.
 
-// idOf returns the libp2p form of an ID. It fails for texts that are no peer ID, which may come
-// from another host.
+// idOf returns the libp2p form of an ID. It fails for a text that is no peer ID, such as a text
+// from another host may be.
 func idOf(text string) (peer.ID, error) {
 	id, err := peer.Decode(text)
 	if err != nil {
@@ -34,7 +34,7 @@ func idOf(text string) (peer.ID, error) {
 }
 
 // hostOf returns the IP address of the peer itself in an address, with its zone if there is one. It
-// is false where ipOf returns nil.
+// returns false where ipOf returns nil.
 func hostOf(a multiaddr.Multiaddr) (netip.Addr, bool) {
 	ip, ok := netip.AddrFromSlice(ipOf(a))
 	if !ok {
@@ -133,7 +133,7 @@ func withoutQUIC(a multiaddr.Multiaddr) multiaddr.Multiaddr {
 	return a
 }
 
-// isIPv6 reports whether an address begins with an IPv6 address.
+// isIPv6 reports whether an address has an IPv6 component.
 func isIPv6(a multiaddr.Multiaddr) bool {
 	_, err := a.ValueForProtocol(multiaddr.P_IP6)
 	return err == nil

@@ -25,8 +25,8 @@ const (
 )
 
 // discoverGateway finds the router of this host: by NAT-PMP at the gateway of the default route, or
-// by UPnP. The first to answer wins. libp2p's own search for NAT-PMP does not find the route on
-// Linux.
+// by UPnP. The result is the router that answers first. libp2p's own search for NAT-PMP does not
+// find the route on Linux.
 func discoverGateway(ctx context.Context) (gateway, error) {
 	type found struct {
 		g   gateway
@@ -89,8 +89,8 @@ func discoverPMP() (*pmpGateway, error) {
 	return g, g.locate()
 }
 
-// locate asks for the router's external address. It may change at any time, as a provider's lease
-// ends, so each renewal asks again.
+// locate asks for the router's external address. The address may change at any time, for example at
+// the end of a provider's lease, so each renewal asks again.
 func (g *pmpGateway) locate() error {
 	a, err := g.client.GetExternalAddress()
 	if err != nil {
@@ -102,7 +102,7 @@ func (g *pmpGateway) locate() error {
 
 // AddMapping implements gateway. It asks the router only if the last request is older than
 // pmpRenew. It proposes the external port of the last grant, or the inner port at first; the router
-// decides. A failed request counts as a refusal until the next one.
+// decides. A failed request counts as a refusal until the next request.
 func (g *pmpGateway) AddMapping(_ context.Context, protocol string, port int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -141,7 +141,7 @@ func (g *pmpGateway) GetMapping(protocol string, port int) (netip.AddrPort, bool
 }
 
 // Close removes the mappings, by a request with the external port 0 and the lifetime 0 (RFC 6886,
-// section 3.4). Without an answer they end after pmpLifetime.
+// section 3.4). If the router does not answer, the mappings end after pmpLifetime.
 func (g *pmpGateway) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

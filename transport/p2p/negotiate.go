@@ -14,10 +14,10 @@ import (
 )
 
 // The upgrade of a data stream to a direct connection is negotiated over the stream. Both sides
-// send their offers. Then one side dials: the side that dialled libp2p's connection, since its peer
-// has accepted a connection, whereas it may itself be behind a router. If that fails the other side
-// dials. The opener of the stream is the initiator: it decides which side dials, and sends the
-// result.
+// send their offers. Then one side dials: first the side that has dialled libp2p's connection. Its
+// peer has accepted a connection, whereas the dialling side may be behind a router. If the first
+// side fails the other side dials. The opener of the stream is the initiator: it decides which side
+// dials, and sends the result.
 //
 //	initiator                            responder
 //	Hello, Offer (no ticket)          ->
@@ -30,13 +30,13 @@ import (
 //	  if nobody has succeeded:
 //	Choice keepStream with reasons    ->
 //
-// After a direct connection both close the libp2p stream; nothing else is in it. The tickets are
-// secret and valid once, so a connection belongs to this stream and to no other.
+// When a direct connection was made both sides close the libp2p stream, which carries nothing else.
+// The tickets are secret and valid once, so a connection belongs to this stream and to no other.
 
 // choice is the payload of a Choice frame.
 type choice struct {
 	code byte
-	// ticket goes with askDial: the sender accepts a connection of the ticket's holder.
+	// ticket is set for askDial: the sender accepts one connection from the holder of the ticket.
 	ticket direct.Ticket
 	// why is the reason why no better path was taken; "" for the best path.
 	why string
@@ -85,8 +85,8 @@ func readChoice(s *stream) (choice, error) {
 	return decodeChoice(b)
 }
 
-// sendChoice sends a choice. If that fails, or ctx has ended, it resets c, which may be nil: the
-// other side cannot know of the connection.
+// sendChoice sends a choice. If the write fails, or ctx has ended, it resets c, which may be nil:
+// the other side does not know that c exists.
 func sendChoice(ctx context.Context, s *stream, c *direct.Conn, what choice) error {
 	err := context.Cause(ctx)
 	if err == nil {
@@ -116,12 +116,12 @@ func (p *paths) dialOrder(s *stream, theirs *offer) (all []bool) {
 	if unix != nil || tcp {
 		all = append(all, true)
 	}
-	// The other side can dial only if this one has a port, and if libp2p's connection shows a way
-	// between the two hosts: a relayed or punched connection does not.
+	// The other side can dial only if this side has a direct port, and if libp2p's connection shows
+	// that the hosts can connect directly: a relayed or punched connection does not show this.
 	if p.listener.port != nil && theirs.path != mesh.StreamPath && !isRelayed(c.RemoteMultiaddr()) && !p.isPunched(c) {
 		all = append(all, false)
 	}
-	// The dialler of libp2p's connection is known to get through to the other side.
+	// The side that has dialled libp2p's connection is known to reach the other side.
 	if c.Stat().Direction == network.DirInbound && unix == nil {
 		slices.Reverse(all)
 	}
@@ -173,7 +173,7 @@ func (p *paths) negotiatePath(ctx context.Context, s *stream, theirs offer) (mes
 			reasons = append(reasons, why)
 		}
 	}
-	// The reason for a relayed stream is also why hole punching has failed.
+	// For a relayed stream the reasons include the failure of hole punching.
 	if err := p.punch.why(s.Conn().RemotePeer()); err != nil && isRelayed(s.Conn().RemoteMultiaddr()) {
 		reasons = append(reasons, err.Error())
 	}
@@ -190,7 +190,8 @@ func (p *paths) reverseDial(ctx context.Context, s *stream, theirs *offer) (c *d
 	t := direct.NewTicket()
 	w := p.listener.port.Expect(t, p.encryption(s.Conn().RemotePeer(), theirs))
 	defer w.Cancel()
-	// The port expects the connection before the other side can dial, so none comes too early.
+	// The port expects the connection before the other side can dial, so no connection arrives too
+	// early.
 	if err := sendChoice(ctx, s, nil, choice{code: askDial, ticket: t}); err != nil {
 		return nil, "", err
 	}
@@ -237,7 +238,7 @@ func (p *paths) answerOffer(ctx context.Context, s *stream, theirs offer) (mesh.
 }
 
 // followed returns the stream of the initiator's last choice. w expects the initiator's connection;
-// it is nil if this host has offered no ticket, and then a choice of dialled is a violation.
+// it is nil if this host has offered no ticket, and then a choice of dialled violates the protocol.
 func (p *paths) followed(ctx context.Context, s *stream, w *direct.Wait, last choice) (mesh.Stream, error) {
 	switch {
 	case last.code == keepStream:

@@ -14,8 +14,8 @@ import (
 //
 //	0 path   1 encrypt   2 direct.Offer, to the end
 //
-// path and encrypt are indices of mesh.Paths and encryptNames. Both sides compute the same result
-// from the two offers, so neither has to confirm it.
+// path and encrypt are indices of mesh.Paths and encryptNames. From the two offers both sides
+// compute the same kinds of paths and the same choice of encryption, so no confirmation is needed.
 type offer struct {
 	path    mesh.Path
 	encrypt byte
@@ -46,9 +46,9 @@ func decodeOffer(b []byte) (offer, error) {
 	return offer{path: mesh.Path(b[0]), encrypt: b[1], Offer: o}, err
 }
 
-// sameKernel reports whether two hosts have the same kernel ID, so that they may share a kernel, and
-// both allow Unix sockets. Whether they do share one is shown by the dial: an abstract Unix socket
-// exists in one network namespace only.
+// sameKernel reports whether two hosts have the same kernel ID and both allow Unix sockets. Only
+// the dial shows whether the hosts can reach each other by a Unix socket, because an abstract Unix
+// socket exists in one network namespace only.
 func sameKernel(a, b *offer) bool {
 	local := func(o *offer) bool { return o.path <= mesh.UnixPath }
 	return local(a) && local(b) && a.KernelID == b.KernelID && a.KernelID != [32]byte{}

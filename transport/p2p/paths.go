@@ -24,7 +24,7 @@ import (
 // A path is chosen in three steps. candidates says which kinds both sides want and this side may
 // dial. byTCP puts the addresses of the peer in order, by a measurement if there are several.
 // dialFirst dials in that order until one target answers. A failed dial is no error of the view:
-// the libp2p stream serves instead, and the reason goes into the path event.
+// the libp2p stream stays the data stream, and the path event has the reason.
 type paths struct {
 	*conns
 
@@ -34,8 +34,8 @@ type paths struct {
 	identity *libp2ptls.Identity
 	listener *listener  // has the direct port and its addresses
 	routes   *routes    // has measurements of the addresses of others
-	punch    *puncher   // knows why a relayed connection could not be replaced
-	list     *watchList // gets the streams that this part has made
+	punch    *puncher   // has the reason why a relayed connection was not replaced
+	list     *watchList // receives the connections and fallback streams to check
 }
 
 // configure checks Config.Path and Config.Encrypt, and makes the TLS identity of direct
@@ -62,22 +62,24 @@ func (p *paths) offer(t direct.Ticket) *offer {
 }
 
 // encryption returns the TLS configuration for direct connections with a peer, or nil if both sides
-// have Encrypt "never". TLS checks the peers' libp2p identities: each side sends a certificate of
-// its own making, signed by the key of its ID (libp2p's TLS specification).
+// have Encrypt "never". TLS checks the peers' libp2p identities: each side sends a self-signed
+// certificate with a signature by the key of its ID (libp2p's TLS specification).
 func (p *paths) encryption(id peer.ID, theirs *offer) *tls.Config {
-	// Both offers came over authenticated streams, so no third side can switch encryption off.
+	// Both offers came over authenticated streams, so no third party can switch encryption off.
 	if p.encrypt == neverEncrypt && theirs.encrypt == neverEncrypt {
 		return nil
 	}
-	// One side alone cannot switch encryption off, as its user cannot speak for the other's.
+	// One side alone cannot switch encryption off, because its user cannot decide for the user of
+	// the other side.
 	cfg, _ := p.identity.ConfigForPeer(id) // the channel of the key is not needed: the key is in the ID
 	cfg.DynamicRecordSizingDisabled = true // small first records are for web pages, and cost time here
 	return cfg
 }
 
 // Timeouts of a dial for a direct connection. A TCP target that does not answer within tcpDialTime,
-// as where a firewall drops packets, is not tried again for silentTime. A Unix socket has
-// unixDialTime: nothing is dropped within a host, but a loaded host may schedule the peer late.
+// for example behind a firewall that drops packets, is not tried again for silentTime. The dial of
+// a Unix socket has unixDialTime: within a host no packets are lost, but a loaded host may schedule
+// the peer late.
 const (
 	tcpDialTime  = 2 * time.Second
 	unixDialTime = 30 * time.Second
@@ -87,8 +89,9 @@ const (
 var errSilent = errors.New("not dialled, because it did not answer a moment ago")
 
 // conclude ends the upgrade of a data stream. With a connection it closes s, begins to watch c, and
-// returns the stream over c. Without one it returns s as the fallback, and has the watch retry
-// where a direct connection was wanted. why is the reason for the choice.
+// returns the stream over c. Without a connection it returns s as the fallback. If a direct
+// connection was wanted and s is not relayed, the watch later tries again. why is the reason for
+// the choice.
 func (p *paths) conclude(s *stream, c *direct.Conn, why string) mesh.Stream {
 	if c == nil {
 		st := &fallback{stream: s, why: why, ended: p.list.dropFallback}
@@ -103,7 +106,8 @@ func (p *paths) conclude(s *stream, c *direct.Conn, why string) mesh.Stream {
 }
 
 // dialBest dials the best direct connection that both sides want. The result why is the reason why
-// c is nil or is not of the best kind. Both results are zero if no direct connection is wanted.
+// c is nil or is not of the best kind, or the measured rates of the addresses if there were
+// several. Both results are zero if no direct connection is wanted.
 func (p *paths) dialBest(ctx context.Context, s *stream, theirs *offer) (c *direct.Conn, why string) {
 	unix, tcp := p.candidates(s, theirs)
 	if unix != nil {
@@ -114,7 +118,8 @@ func (p *paths) dialBest(ctx context.Context, s *stream, theirs *offer) (c *dire
 	if !tcp {
 		return nil, why
 	}
-	// A reason of the Unix socket comes first in why: it explains why no better kind was taken.
+	// If the dial of the Unix socket has failed, why stays its error, which explains why no better
+	// kind was taken.
 	all, chosen := p.byTCP(ctx, s.Conn(), theirs)
 	c, late := p.dialFirst(ctx, s, theirs, all)
 	if why == "" {
@@ -141,11 +146,11 @@ func (p *paths) dialFirst(ctx context.Context, s *stream, theirs *offer, all []d
 	return nil, why
 }
 
-// candidates returns the peer's Unix socket if this host may dial it, nil otherwise, and whether it
-// may dial over TCP.
+// candidates returns the peer's Unix socket if this host may dial it, nil otherwise, and whether
+// this host may dial over TCP.
 func (p *paths) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp bool) {
 	mine := p.offer(direct.Ticket{})
-	// On a punched connection a TCP dial would only end at the peer's router.
+	// A TCP dial to the address of a punched connection would reach only the peer's router.
 	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || p.isPunched(s.Conn()) {
 		return nil, false
 	}
@@ -206,9 +211,10 @@ func (p *paths) addrsOf(id peer.ID, reached netip.Addr) []netip.Addr {
 	return ips
 }
 
-// byTCP returns the TCP targets of a peer, the fastest first. Where there is a choice why has the
-// rates of all. It measures the addresses if the cache has no route, and leaves out unresponsive
-// targets. The other targets stay in the list behind the fastest one, in case that one fails.
+// byTCP returns the TCP targets of a peer, the fastest first. If there are several targets why has
+// their measured rates; otherwise why says whether long packets to the address are lost. byTCP
+// measures the addresses if the cache has no route, and leaves out unresponsive targets. The slower
+// targets follow the fastest one, in case the dial of the fastest one fails.
 func (p *paths) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all []direct.Target, why string) {
 	reached, ok := hostOf(s.RemoteMultiaddr())
 	if !ok {
@@ -223,7 +229,7 @@ func (p *paths) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all [
 			all, at = append(all, to), append(at, ip)
 		}
 	}
-	if len(all) == 0 { // all are unresponsive: the dial of the first one reports that
+	if len(all) == 0 { // all targets are unresponsive: the dial of the first target reports that
 		if to, ok := theirs.ByTCP(reached); ok {
 			all = append(all, p.routes.withBound(to, reached))
 		}
@@ -233,7 +239,7 @@ func (p *paths) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all [
 		return all, p.routes.why(at[0])
 	}
 	key := routeKey(at)
-	// Every pair and every view would otherwise measure again.
+	// Without the cache every pair and every view would measure again.
 	found, ok := p.routes.find(key, time.Now())
 	if !ok {
 		found = fastestOf(direct.Survey(ctx, all, theirs.Ticket), at)

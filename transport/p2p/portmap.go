@@ -12,9 +12,9 @@ import (
 )
 
 // A router may forward ports of its own to a host behind it, if the host asks by NAT-PMP (RFC 6886)
-// or UPnP IGD. Others then connect to the router's address as if the host were there. Each IPv4
-// port at which this host listens on the network is mapped. portMap makes its gateway renew the
-// mappings, records them, and announces changes to the members.
+// or UPnP IGD. Other hosts then reach this host at the router's address. Each IPv4 port at which
+// this host listens on the network is mapped. portMap makes its gateway renew the mappings, records
+// them, and announces changes to the members.
 
 var (
 	// errNoGateway means that the search has found no router.
@@ -28,8 +28,8 @@ const (
 	// gatewayTime is how long the search for a router may take; UPnP routers answer late.
 	gatewayTime = 10 * time.Second
 	// gatewayFirst is the pause after the first search without a result: a router that has just
-	// been switched on answers a little later. Each further one doubles the pause, up to
-	// gatewayAgain.
+	// been switched on answers a little later. Each further search without a result doubles the
+	// pause, up to gatewayAgain.
 	gatewayFirst = 2 * time.Second
 	gatewayAgain = time.Minute
 	// mappedEvery is the period at which the mappings are checked and renewed.
@@ -49,8 +49,8 @@ type gateway interface {
 	io.Closer
 }
 
-// innerPort is a port at which this host listens, before any mapping. The router may give it
-// another number outside.
+// innerPort is a port at which this host listens, before any mapping. The external port may have
+// another number.
 type innerPort struct {
 	protocol string // tcp or udp
 	port     uint16
@@ -64,10 +64,10 @@ type innerPort struct {
 //	incomplete  gatewayAgain    a port is missing for that long: search again, it may be another router
 //
 // A router may refuse a port or take a while to grant it, and it forgets all mappings when it
-// restarts. So a mapping counts while the router says so, and no longer.
+// restarts. So a mapping is valid only while the latest answer of the router grants it.
 type portMap struct {
 	find func(context.Context) (gateway, error)
-	wake chan struct{} // capacity 1: the host listens at other ports
+	wake chan struct{} // capacity 1; receives a value when the host listens at other ports
 
 	// mu guards the fields below.
 	mu      sync.Mutex
@@ -85,8 +85,8 @@ func newPortMap(find func(context.Context) (gateway, error)) *portMap {
 	return &portMap{find: find, wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// set records the mappings, and reports whether they differ from those before. It wakes the callers
-// of await in any case. granted must not be changed afterwards.
+// set records the mappings, and reports whether they differ from the mappings before. It wakes the
+// callers of await even if nothing has changed. granted must not be changed afterwards.
 func (p *portMap) set(granted map[innerPort]netip.AddrPort, asking bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +114,7 @@ func (p *portMap) poke() {
 }
 
 // outer returns the external address of an address of this host; false if none is mapped. A mapping
-// is for a port, whatever local address has it: a router knows one address of this host.
+// covers a port at all local addresses: a router knows only one address of this host.
 func (p *portMap) outer(protocol string, at netip.AddrPort) (netip.AddrPort, bool) {
 	granted, _, _ := p.current()
 	to := granted[innerPort{protocol, at.Port()}]
@@ -156,8 +156,8 @@ func (p *portMap) run(ctx context.Context, ports func() []innerPort, announce fu
 	}
 }
 
-// renew renews the mappings until ctx ends, or until some have been missing for gatewayAgain: then
-// the router may be another one.
+// renew renews the mappings until ctx ends, or until a mapping has been missing for gatewayAgain:
+// then this host may be behind another router.
 func (p *portMap) renew(ctx context.Context, g gateway, ports func() []innerPort, announce func(), tell func(error)) {
 	for whole := time.Now(); ctx.Err() == nil && time.Since(whole) < gatewayAgain; {
 		granted, lacks := make(map[innerPort]netip.AddrPort), false
@@ -187,7 +187,7 @@ func (p *portMap) renew(ctx context.Context, g gateway, ports func() []innerPort
 func (p *portMap) await(ctx context.Context, ports func() []innerPort) {
 	for {
 		granted, asking, changed := p.current()
-		// A refused port has an entry, too: an answer, not a mapping, ends the wait.
+		// A refused port has an entry, too: any answer of the router ends the wait.
 		lacks := func(p innerPort) bool { _, asked := granted[p]; return !asked }
 		if !asking || !slices.ContainsFunc(ports(), lacks) {
 			return
@@ -201,7 +201,8 @@ func (p *portMap) await(ctx context.Context, ports func() []innerPort) {
 }
 
 // closeWithin closes c, and returns after d at the latest; the call of Close may go on, in a
-// goroutine that ends with it. So a router that does not answer holds up no end of a process.
+// goroutine that ends with it. So a router that does not answer does not delay the end of the
+// process.
 func closeWithin(c io.Closer, d time.Duration) {
 	closed := make(chan struct{})
 	go func() {

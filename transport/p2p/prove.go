@@ -19,10 +19,10 @@ import (
 // know the ticket's key.
 var ErrImpostor = errors.New("no member of this job: it could not prove that it knows the ticket")
 
-// Prove proves this host's right to join to a member that does not know it, and checks that the
-// peer is a member. Afterwards both have introduced each other. Prove retries until ctx ends while
-// the member cannot be reached or cannot decide yet. It fails at once with an error of package
-// ticket if the member refuses, and with ErrImpostor if the peer is no member.
+// Prove proves this host's right to join to a member that does not know this host, and checks that
+// the peer is a member. Afterwards both have introduced each other. Prove retries until ctx ends
+// while the member cannot be reached or cannot decide yet. It fails at once with an error of
+// package ticket if the member refuses, and with ErrImpostor if the peer is no member.
 func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential) error {
 	id, addrs, err := h.conns.contact(m)
 	if err == nil {
@@ -36,7 +36,7 @@ func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential)
 		err = h.Introduce([]elastic.Member{m})
 	}
 	for _, c := range h.conns.swarm.ConnsToPeer(id) {
-		h.relays.reserve(c) // others may look for this host before the first message to m
+		h.relays.reserve(c) // others may dial this host through m before the first message to m
 	}
 	h.punch.tryPunch(id)
 	if err != nil {
@@ -45,16 +45,16 @@ func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential)
 	return nil
 }
 
-// proving lets one proof to each peer be in progress at a time. A second one on the same connection
-// would be refused, and its end would close the connection of the first. A proving is safe for
-// concurrent use.
+// proving lets one proof to each peer be in progress at a time. A second proof on the same
+// connection would be refused, and its failure would close the connection of the first proof. A
+// proving is safe for concurrent use.
 type proving struct {
 	mu   sync.Mutex
 	busy map[peer.ID]chan struct{} // closed at the end of the proof in progress
 }
 
 // begin waits until no other proof to a peer is in progress, and returns the function that ends the
-// caller's own. It returns the cause of ctx if ctx ends before.
+// caller's proof. It returns the cause of ctx if ctx ends first.
 func (p *proving) begin(ctx context.Context, id peer.ID) (end func(), err error) {
 	for {
 		p.mu.Lock()

@@ -21,9 +21,9 @@ import (
 
 // Two members that are connected only through a relay try UDP hole punching through their routers
 // (internal/punch; Ford, Srisuresh and Kegel, "Peer-to-Peer Communication Across NATs", 2005). Each
-// asks other members for the external address of its UDP socket, and they exchange these candidates
-// over the relayed connection. The new connection is QUIC's and is used like any other of libp2p.
-// The socket is opened when it is first needed.
+// member asks other members for the external address of its UDP socket. The two then exchange these
+// candidates over the relayed connection. The new connection uses QUIC, and serves like any other
+// libp2p connection. The socket is opened when it is first needed.
 
 const (
 	// punchTime is the timeout of a whole attempt. Streams wait only for the first attempt.
@@ -49,15 +49,15 @@ const (
 //	I -> R  QUIC connection to the address that answered, over the same UDP sockets
 //	I -> R  a last question over the new connection, so that R has it, too
 //
-// If two hosts look for each other at the same time, only one of them initiates, so there is one
-// attempt. A nil puncher, of a host that makes no such attempts, has the methods tryPunch,
-// awaitAttempt, why, onConnected, onDisconnected and close.
+// If two hosts try to reach each other at the same time, only one of them initiates, so there is
+// one attempt. A host without hole punching has a nil puncher: the methods tryPunch, awaitAttempt,
+// why, onConnected, onDisconnected and close accept a nil receiver.
 type puncher struct {
 	*conns
 
 	// relays has the members that are asked for the external addresses of this host.
 	relays   *relays
-	throttle *throttle      // pays for the packets of outsiders
+	throttle *throttle      // token buckets, which pay for the packets of outsiders
 	key      crypto.PrivKey // identity for QUIC
 	loopback bool           // tests: loopback counts as a network
 	slowness time.Duration  // tests: factor of all timeouts; otherwise 1
@@ -79,7 +79,7 @@ type trial struct {
 }
 
 // newPuncher returns the puncher of a host. With loopback, which is for tests, it also punches on
-// loopback, and has 30 times as long for everything.
+// loopback, and all timeouts are 30 times as long.
 func newPuncher(r *relays, t *throttle, key crypto.PrivKey, loopback bool) *puncher {
 	slowness := time.Duration(1)
 	if loopback {
@@ -101,7 +101,7 @@ func (p *puncher) tryPunch(id peer.ID) {
 	if end == nil {
 		return
 	}
-	// An attempt may have succeeded since the check above; then none is started.
+	// Another attempt may have succeeded since the check above; then this attempt does not start.
 	if !p.onlyRelayed(id) {
 		end(nil)
 		return
@@ -125,8 +125,8 @@ func (p *puncher) tryPunch(id peer.ID) {
 var errNotLed = errors.New("the other side, which begins the hole punching, has sent no request")
 
 // beginAttempt marks an attempt as in progress and returns the function that marks its end with the
-// result. If asked is false it returns nil if an attempt is in progress or has failed in the last
-// punchAgain. asked is true if the other side has started the attempt.
+// result. asked is true if the other side has started the attempt. If asked is false, beginAttempt
+// returns nil while an attempt is in progress, and until punchAgain after a failed attempt.
 func (p *puncher) beginAttempt(id peer.ID, asked bool) (end func(error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -191,7 +191,7 @@ func (p *puncher) why(id peer.ID) error {
 func (p *puncher) initiate(ctx context.Context, id peer.ID) error {
 	s, err := p.open()
 	if err != nil {
-		// Otherwise the other side would wait for this side's request.
+		// Without this message the other side would wait for a request from this host.
 		if talk, _, e := p.askRetrying(ctx, id, punchAsk{Error: err.Error()}); e == nil {
 			talk.end()
 		}
@@ -217,8 +217,8 @@ func (p *puncher) askRetrying(ctx context.Context, id peer.ID, q punchAsk) (*pun
 	}
 }
 
-// searchAndConnect sends checks to the candidates in list, and connects with the first to answer.
-// own is added to the error.
+// searchAndConnect sends checks to the candidates in list, and connects with the first candidate
+// that answers. If no candidate answers, own adds the probable cause to the error.
 func (p *puncher) searchAndConnect(ctx context.Context, s *punchSocket, id peer.ID, list punch.CheckList, own seen) error {
 	within, cancel := context.WithTimeout(ctx, p.slowness*searchTime)
 	defer cancel()
@@ -245,8 +245,8 @@ func (p *puncher) connect(ctx context.Context, id peer.ID, at netip.AddrPort) er
 	if _, err := p.swarm.DialPeer(network.WithForceDirectDial(ctx, "punched"), id); err != nil {
 		return fmt.Errorf("connect by UDP with %v: %w", at, err)
 	}
-	// The other side may not have its end of the connection yet, and closes the path when it is
-	// told that the attempt is over. So wait until a stream has passed over the connection.
+	// The other side may not have accepted the connection yet, and closes the path when this side
+	// ends the attempt. So wait for an answer over the new connection.
 	talk, _, err := p.ask(ctx, id, punchAsk{Here: true})
 	if err == nil {
 		talk.end()
@@ -254,14 +254,14 @@ func (p *puncher) connect(ctx context.Context, id peer.ID, at netip.AddrPort) er
 	return err
 }
 
-// endSearch ends a search. The socket goes on to accept packets only from addresses with a
-// connection.
+// endSearch ends a search. Afterwards the socket accepts packets only from addresses that a
+// connection uses.
 func (p *puncher) endSearch(m *punch.Search, id peer.ID) {
 	m.Leave(func(a netip.AddrPort) bool { return p.isUsed(id, a) })
 }
 
-// isUsed reports whether a connection with the peer uses the address. From such an address the
-// socket must go on to accept packets, also if another attempt has ended.
+// isUsed reports whether a connection with the peer uses the address. The socket must accept
+// packets from such an address even after another attempt has ended.
 func (p *puncher) isUsed(id peer.ID, at netip.AddrPort) bool {
 	return slices.ContainsFunc(p.swarm.ConnsToPeer(id), func(c network.Conn) bool { return punchedAt(c) == at })
 }
@@ -285,8 +285,8 @@ func (p *puncher) onDisconnected(c network.Conn) {
 func punchedAt(c network.Conn) netip.AddrPort { return udpOf(c.RemoteMultiaddr()) }
 
 // account returns the function that charges QUIC's packets to a peer's token bucket, as meteredConn
-// does for TCP. Bytes that this host sends earn tokens: the peer's packets with the
-// acknowledgements for them must not count against the peer.
+// does for TCP. Bytes that this host sends earn tokens for the peer, which pay for the packets of
+// the peer's acknowledgements.
 func (p *puncher) account(id peer.ID) punch.Account {
 	const earned = 10 // bytes sent per token: a QUIC packet sent earns the cost of reading one
 	t := p.throttle
@@ -317,16 +317,16 @@ func (p *puncher) close() error {
 }
 
 // onConnected is called with each new connection, and starts an attempt for a relayed one. The
-// other side does the same, so both know of the attempt before a stream is opened.
+// other side does the same, so both sides have recorded the attempt before a stream is opened.
 func (p *puncher) onConnected(c network.Conn) {
 	if p != nil && isRelayed(c.RemoteMultiaddr()) {
 		p.tryPunch(c.RemotePeer())
 	}
 }
 
-// accept handles the stream of a member that asks. There are four questions: Here is answered at
-// once, Error ends an attempt that this side waits for, one without addresses asks this host to be
-// the observer, and any other is the beginning of an attempt.
+// accept answers a question (punchAsk) of a member. There are four kinds: Here asks only for an
+// answer; Error ends an attempt for which this side waits; a question without addresses asks this
+// host to be the observer; any other question begins an attempt.
 func (p *puncher) accept(s network.Stream) {
 	defer s.Reset()
 	if s.SetDeadline(time.Now().Add(p.slowness*punchTime)) != nil {
@@ -368,8 +368,9 @@ func (p *puncher) accept(s network.Stream) {
 }
 
 // respond is the responder's side of an attempt. It answers with its candidates, sends checks, and
-// then waits until the initiator ends the stream: the initiator makes the connection, and only then
-// has this side one. The result is an error if the peer is still reached only through relays.
+// then waits until the initiator ends the stream: the initiator makes the connection, and this side
+// has the connection only then. The result is an error if the peer is still reached only through
+// relays.
 func (p *puncher) respond(s network.Stream, id peer.ID, socket *punchSocket, q punchAsk) error {
 	ctx, cancel := context.WithTimeout(p.tasks.life, p.slowness*punchTime)
 	defer cancel()

@@ -35,7 +35,7 @@ const (
 	maxPunchError = 200
 )
 
-// punchAsk is a question. Without addresses it asks for this host's external address.
+// punchAsk is a question. Without addresses it asks for the sender's external address.
 type punchAsk struct {
 	Here       bool             `json:"here,omitempty"` // asks only for an answer
 	Error      string           `json:"error,omitempty"`
@@ -53,11 +53,11 @@ type punchAnswer struct {
 // punchTalk is an exchange whose stream is still open.
 type punchTalk struct {
 	s    network.Stream
-	stop func() bool // ends the reset of s by the end of ctx
+	stop func() bool // cancels the reset of s at the end of ctx
 }
 
-// end tells the other side that the exchange is over, by a reset: the other side waits for it with
-// a read (waitEnd), whatever it has still to send.
+// end resets the stream, which tells the other side that the exchange is over. The other side waits
+// for the reset in waitEnd.
 func (t *punchTalk) end() {
 	t.stop()
 	_ = t.s.Reset()

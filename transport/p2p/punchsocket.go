@@ -37,9 +37,9 @@ const (
 // addresses.
 var errNoIPv4 = errors.New("hole punching needs an IPv4 address, and this host listens at none: add one to --listen")
 
-// punchSocket is the one UDP socket of a host, from which libp2p's QUIC reads. Checks and QUIC must
-// share a socket: a router maps the pair of address and port, so an address that was found by
-// checks is of use to the socket that has sent them, and to no other.
+// punchSocket is the only UDP socket of a host for hole punching; libp2p's QUIC reads from it.
+// Checks and QUIC must share a socket: a router maps a pair of address and port, so a path that was
+// found by checks works only for the socket that has sent the checks.
 //
 // gathering is also the lock of last and lastAt. It is held while members are asked, so that
 // concurrent attempts ask them once.
@@ -61,8 +61,9 @@ type seen struct {
 	nobody bool // no member has answered
 }
 
-// explain adds to err the known problem of this host's router, for the user: a symmetric router can
-// be replaced or told to keep ports, and a firewall can be told to let UDP pass.
+// explain adds to err the known problem of this host's router, which the user can solve: a
+// symmetric router can be replaced or configured to keep ports, and a firewall can be configured to
+// let UDP pass.
 func (s seen) explain(err error) error {
 	switch {
 	case s.varies:
@@ -97,7 +98,7 @@ func (p *puncher) make() (*punchSocket, error) {
 		return nil, errNoIPv4
 	}
 	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, port)))
-	// A fixed port is only a help for firewalls: another port works behind most routers.
+	// Only some firewalls need the fixed port: another port works behind most routers.
 	if err != nil { // the port is in use, by another peer of this host perhaps
 		conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, 0)))
 	}
@@ -112,8 +113,8 @@ func (p *puncher) make() (*punchSocket, error) {
 	return s, nil
 }
 
-// listen adds a QUIC transport to libp2p that uses the socket. libp2p would open a socket itself;
-// the override gives it this one instead, once.
+// listen adds a QUIC transport to libp2p that uses the socket. libp2p would open a socket of its
+// own; the override returns this socket instead, once.
 func (s *punchSocket) listen(at netip.AddrPort) error {
 	var reset, token [32]byte
 	_, _ = rand.Read(reset[:]) // never fails
@@ -148,8 +149,8 @@ func (s *punchSocket) listen(at netip.AddrPort) error {
 	return nil
 }
 
-// place returns the address to listen at: the one at which TCP listens, as firewalls may know it.
-// The caller falls back to another port if this one is in use.
+// place returns the address for the UDP socket: the address and port at which TCP listens, as
+// firewalls may let that port pass. If the port is in use the caller takes another port.
 func (p *puncher) place() (ip netip.Addr, port uint16, ok bool) {
 	for _, a := range p.swarm.ListenAddresses() {
 		addr, err := manet.ToNetAddr(withoutZone(a))
@@ -158,7 +159,8 @@ func (p *puncher) place() (ip netip.Addr, port uint16, ok bool) {
 			continue
 		}
 		at := tcp.AddrPort()
-		// Hole punching is for routers that translate addresses, and they translate IPv4 addresses.
+		// Hole punching is for routers that translate addresses; routers translate only IPv4
+		// addresses.
 		if at.Addr().Unmap().Is4() && (p.loopback || !at.Addr().IsLoopback()) {
 			return at.Addr().Unmap(), at.Port(), true
 		}
@@ -172,8 +174,8 @@ func (p *puncher) place() (ip netip.Addr, port uint16, ok bool) {
 func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 	s.gathering.Lock()
 	defer s.gathering.Unlock()
-	// gathering is held while members are asked: an attempt that comes meanwhile waits, and finds
-	// the result.
+	// gathering is held while members are asked: a concurrent attempt waits for the lock, and then
+	// uses the cached result.
 	if time.Since(s.lastAt) < seenTime {
 		return s.last
 	}
@@ -185,8 +187,8 @@ func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 	}
 	told := s.observe(ctx, from)
 	// Members that see the same address and another port reveal a router with address-dependent
-	// mapping (symmetric, RFC 4787): the port that the peer will see cannot be foretold. told is
-	// sorted, so equal addresses stand side by side.
+	// mapping (symmetric, RFC 4787): the port that the peer will see cannot be predicted. told is
+	// sorted, and the loop compares each element with the first one.
 	for i, at := range told {
 		all.varies = all.varies || i > 0 && at.Addr() == told[0].Addr() && at != told[0]
 		if !slices.Contains(all.addrs, at) {
@@ -194,21 +196,23 @@ func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 		}
 	}
 	all.nobody = len(told) == 0
-	if !all.nobody { // an attempt without an observer is not worth to be repeated from the cache
+	if !all.nobody { // a result without an observer is not cached, so that the next attempt asks again
 		s.last, s.lastAt = all, time.Now()
 	}
 	return all
 }
 
 // observe asks some members, but not except, for the external address of the socket. It returns the
-// addresses sorted. Members that do not answer within observeTime are left out. Several are asked,
-// as their answers also show whether the router takes another port for each destination.
+// addresses sorted. Members that do not answer within observeTime are left out. It asks several
+// members, because the answers also show whether the router takes another port for each
+// destination.
 func (s *punchSocket) observe(ctx context.Context, except peer.ID) (told []netip.AddrPort) {
 	ctx, cancel := context.WithTimeout(ctx, s.p.slowness*observeTime)
 	defer cancel()
 	var asking sync.WaitGroup
 	var mu sync.Mutex
-	// The peer of the attempt is left out: it is reached by a relay only, and so cannot observe.
+	// The peer of the attempt is left out: this host reaches it only through a relay, so it cannot
+	// observe.
 	for _, c := range s.p.relays.candidates(except, maxObservers) {
 		asking.Go(func() {
 			at, err := s.observeBy(ctx, c)
@@ -234,7 +238,7 @@ func (s *punchSocket) observeBy(ctx context.Context, c network.Conn) (netip.Addr
 		return netip.AddrPort{}, err
 	}
 	defer talk.end()
-	// The observer has told its UDP port; its IP address is known from the connection.
+	// The answer has the observer's UDP port; the connection shows the observer's IP address.
 	ip, ok := hostOf(c.RemoteMultiaddr())
 	if !ok || !ip.Is4() {
 		return netip.AddrPort{}, errNoIPv4

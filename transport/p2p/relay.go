@@ -19,10 +19,10 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Two members that cannot connect, as both are behind routers that block inbound connections, reach
-// each other through a third member with which both have a connection, if all three allow it. The
-// mechanism is libp2p's circuit relay v2, as TURN (RFC 8656) is for WebRTC. The two ends encrypt
-// the bytes; the relay cannot read them.
+// Two members behind routers that block inbound connections cannot connect. If all three allow
+// relays, the two reach each other through a third member with which both have a connection. The
+// mechanism is libp2p's circuit relay v2, which corresponds to TURN (RFC 8656) in WebRTC. The two
+// ends encrypt the bytes; the relay cannot read them.
 //
 // Every host reserves slots at some members of other hosts with which it has direct connections. A
 // host that looks for a member dials the member's own addresses first, and then circuits through
@@ -30,9 +30,9 @@ import (
 // choose a common relay.
 
 const (
-	// relayDelay is the time from the dials of a member's own addresses to the dials of circuits, if
-	// none of the former has come as far as a handshake (circuitTransport). If the dials of all own
-	// addresses have failed before, circuits are dialled at once.
+	// relayDelay is the time from the dials of a member's own addresses to the dials of circuits.
+	// If all own addresses have failed before, circuits are dialled at once. While an own address
+	// is in the handshake, circuits wait longer (circuitTransport).
 	relayDelay = 500 * time.Millisecond
 	// relayedTime is how long libp2p's peerstore keeps circuit addresses. They are added anew
 	// before each dial.
@@ -47,8 +47,8 @@ const (
 )
 
 // relays has the members that relay for this host, and lets this host relay for them. All methods
-// are safe for concurrent use. A nil relays, of a host that uses no relays, has the methods that
-// carrier, dialer, listener and Host call.
+// are safe for concurrent use. A host that uses no relays has a nil relays: the methods that
+// carrier, dialer, listener and Host call accept a nil receiver.
 //
 // A member goes through these states here:
 //
@@ -99,19 +99,19 @@ func (r *relays) close() error {
 	return r.service.Close()
 }
 
-// widen records that this host listens on an interface other than loopback. Before that a relay is
-// of no use to it.
+// widen records that this host listens on an interface other than loopback. A host that listens
+// only on loopback has no use for relays.
 func (r *relays) widen() {
 	if r != nil {
 		r.wide.Store(true)
 	}
 }
 
-// inUse reports whether members are looked for through relays, too.
+// inUse reports whether this host dials members through relays, too.
 func (r *relays) inUse() bool { return r != nil && r.wide.Load() }
 
-// circuitLimits returns the limits of the relay. They are wide, as members have connections and memory
-// for each other anyway. A reservation ends with its connection.
+// circuitLimits returns the limits of the relay. They are high, because members trust each other
+// and have connections and memory for each other anyway. A reservation ends with its connection.
 func circuitLimits() circuit.Resources {
 	const many, forever = 1024, 10 * 365 * 24 * time.Hour
 	return circuit.Resources{ReservationTTL: forever, MaxReservations: many, MaxReservationsPerIP: many,
@@ -133,9 +133,9 @@ func relayOrder(a, b peer.ID, localA, localB bool) int {
 // isLocal reports whether the other end of a connection has no public address.
 func isLocal(c network.Conn) bool { return !manet.IsPublicAddr(c.RemoteMultiaddr()) }
 
-// enough reports whether maxRelays of the held reservations are preferred to one at the other end
-// of c. If not, the reservations that are less preferred stay: they cost the members little, and
-// whoever looks for this host by an older choice still finds it.
+// enough reports whether this host prefers maxRelays of its reservations to a reservation at the
+// peer of c. If not, the caller asks for a reservation, and the less preferred reservations stay:
+// they cost little, and hosts that still dial this host through the older relays reach it.
 func (r *relays) enough(c network.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,8 +149,8 @@ func (r *relays) enough(c network.Conn) bool {
 }
 
 // isRemote reports whether a connection is a direct one with another host, and not made by hole
-// punching. Only such a member can relay: peers of this host reach no others than this host does,
-// and a punched path carries UDP alone.
+// punching. Only the peer of such a connection is useful as a relay: a peer on this host reaches
+// only the hosts that this host reaches, and a punched path carries only UDP.
 func (r *relays) isRemote(c network.Conn) bool {
 	a := c.RemoteMultiaddr()
 	return ipOf(a) != nil && (r.loopback || !manet.IsIPLoopback(a)) && !r.isPunched(c)
@@ -178,8 +178,8 @@ func (r *relays) leave(id peer.ID) bool {
 }
 
 // candidates returns direct connections with members on other hosts, one for each host, in the
-// order of relayOrder. There are at most as many as the parameter most says, and none with the
-// member except.
+// order of relayOrder. It returns at most as many connections as the parameter most says, and none
+// with the member except.
 func (r *relays) candidates(except peer.ID, most int) []network.Conn {
 	var all []network.Conn
 	for _, c := range r.swarm.Conns() {
@@ -188,7 +188,8 @@ func (r *relays) candidates(except peer.ID, most int) []network.Conn {
 		}
 	}
 	slices.SortFunc(all, func(a, b network.Conn) int {
-		// All members sort alike, so two members that look for a relay tend to find the same one.
+		// All members sort in the same order, so two members that need a relay usually choose the
+		// same relay.
 		return relayOrder(a.RemotePeer(), b.RemotePeer(), isLocal(a), isLocal(b))
 	})
 	hosts, have := make(map[string]bool), make(map[peer.ID]bool)
@@ -236,9 +237,9 @@ func (r *relays) replaceLost(id peer.ID) {
 }
 
 // addCircuits adds circuit addresses of a peer, through the preferred members, to libp2p's
-// peerstore. Whether the peer has a reservation at one of them is not known; a dial through a
-// member without one fails at once. As both sides prefer the same members, one of the first usually
-// has it.
+// peerstore. This host does not know at which of these members the peer has a reservation; a dial
+// through a member without the reservation fails at once. As both hosts prefer the same members,
+// one of the first members usually has the reservation.
 func (r *relays) addCircuits(id peer.ID) {
 	if !r.inUse() {
 		return
@@ -273,9 +274,9 @@ func (r *relays) dropRelays(v elastic.View, then func(peer.ID)) {
 	}
 }
 
-// acceptsTCP reports whether a TCP address of a peer accepts connections. It spares swarm.DialPeer
-// long attempts: while libp2p dials a peer it may return connections of the attempt that have ended
-// meanwhile.
+// acceptsTCP reports whether a TCP address of a peer accepts connections. It avoids long attempts
+// of swarm.DialPeer: during an attempt libp2p may return a connection of the attempt that has
+// already ended.
 func (r *relays) acceptsTCP(ctx context.Context, id peer.ID) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	var tries sync.WaitGroup

@@ -79,7 +79,7 @@ func (r *routes) why(ip netip.Addr) string {
 }
 
 // withBound returns a target at an address, with a maximum segment size (MSS) of safeMSS bytes if
-// long packets to it are lost.
+// long packets to the address are lost.
 func (r *routes) withBound(to direct.Target, ip netip.Addr) direct.Target {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +109,7 @@ func (r *routes) find(key string, now time.Time) (route, bool) {
 	return found, ok && now.Sub(found.at) < routeTime
 }
 
-// note caches a route, and removes those that have expired.
+// note caches a route, and removes the expired routes.
 func (r *routes) note(key string, found route) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,8 +134,8 @@ func (r *routes) reset() {
 	clear(r.silent)
 }
 
-// markSilent marks a target as unresponsive for silentTime, and forgets old marks. Without it each
-// later view would wait for the same timeout again.
+// markSilent marks a target as unresponsive for silentTime, and removes old marks. Without the mark
+// each later view would wait for the same timeout again.
 func (r *routes) markSilent(to direct.Target) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

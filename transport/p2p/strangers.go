@@ -10,25 +10,26 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 )
 
-// These bounds limit what strangers can use. When they are reached, a new connection evicts the
-// connection that has waited longest. A newcomer with a ticket sends its request at once, so a
-// crowd that only waits does not keep it out.
+// These bounds limit what strangers can use. When a bound is reached, a new connection evicts the
+// oldest one. A newcomer with a ticket sends its request at once, so strangers that send nothing do
+// not keep the newcomer out.
 const (
-	// strangerTime is how long a stranger may take to prove its right to join. It leaves room for hosts
-	// with many more peers than processors, where a proof that is given up has to begin anew.
+	// strangerTime is how long a stranger may take to prove its right to join. It leaves room for
+	// hosts with many more peers than processors, where a proof that times out must start again.
 	strangerTime = handshakeTime
 	// maxStrangers is the number of connections of strangers at a time.
 	maxStrangers = 256
-	// maxPerIP is the number of them that may come from one address that is not loopback.
+	// maxPerIP is the number of such connections that may come from one address that is not
+	// loopback.
 	maxPerIP = 64
 )
 
 // strangers holds the unauthenticated connections: the peer ID is proven, the right to join is not.
 // All methods are safe for concurrent use.
 //
-// A connection leaves the list after strangerTime, or when it must make room, and expel then
-// decides its fate: a peer that was admitted meanwhile keeps it. The list does not learn of
-// connections that end by themselves; they take up room until strangerTime is over.
+// A connection leaves the list after strangerTime, or when it is evicted. expel then closes the
+// connection, unless the peer was admitted meanwhile. A connection that ends earlier stays in the
+// list until then.
 type strangers struct {
 	expel func(network.Conn) // closes the connection unless its peer was admitted meanwhile
 
@@ -52,7 +53,7 @@ type stranger struct {
 func (s *strangers) add(c network.Conn) {
 	g := &stranger{conn: c}
 	if a := c.RemoteMultiaddr(); !manet.IsIPLoopback(a) {
-		g.ip, _ = manet.ToIP(a) // nil, without a limit per address, if it is no IP address
+		g.ip, _ = manet.ToIP(a) // nil, and so without a limit per address, if there is no IP address
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,8 +73,9 @@ func (s *strangers) add(c network.Conn) {
 	s.conns = append(s.conns, g)
 }
 
-// tooManyLocked returns the connection to evict for g, or nil: the oldest of g's address if that
-// has reached maxPerIP, or the oldest of all if maxStrangers is reached.
+// tooManyLocked returns the connection to evict for g, or nil: the oldest connection from g's
+// address if there are maxPerIP of them, or the oldest of all connections if there are
+// maxStrangers.
 func (s *strangers) tooManyLocked(g *stranger) *stranger {
 	var same []*stranger
 	for _, o := range s.conns {
@@ -98,7 +100,7 @@ func (s *strangers) removeLocked(g *stranger) {
 
 // mayOpenStream reports whether c may open a stream: only the first one of an unauthenticated
 // connection may. The reader of that stream accepts a proof and nothing else. A connection that has
-// left the list may open none.
+// left the list may open no stream.
 func (s *strangers) mayOpenStream(c network.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

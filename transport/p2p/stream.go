@@ -15,8 +15,8 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// The session protocol (package mesh) knows streams and no connections. These types are its streams
-// of this transport:
+// The session protocol (package mesh) uses streams, not connections. In this package these types
+// implement mesh.Stream:
 //
 //	stream      a libp2p stream: control, urgent and bulk
 //	upgradable  a data stream before the two sides have chosen a path (negotiate.go)
@@ -67,7 +67,7 @@ type fallback struct {
 	// why is the reason why there is no direct connection; "" if none was wanted.
 	why   string
 	ended func(*fallback) // called by Close and Reset
-	// cause is the reason why this side gave the stream up; nil if it did not.
+	// cause is the reason that was given to abandon; nil if abandon was not called.
 	cause atomic.Pointer[error]
 }
 
@@ -90,7 +90,8 @@ func (s *fallback) Write(b []byte) (int, error) {
 	return n, s.explain(err)
 }
 
-// explain replaces err, the effect of abandon on a call, by the reason given to abandon.
+// explain returns the reason given to abandon in place of err. Without a call of abandon it returns
+// err.
 func (s *fallback) explain(err error) error {
 	if err != nil {
 		if given := s.cause.Load(); given != nil {

@@ -14,9 +14,9 @@ import (
 // tasks is the lifetime of a host, and counts the goroutines for which Close waits: handlers of
 // streams, and background work. All methods are safe for concurrent use.
 //
-// A host ends in four steps: stop, then the sockets and connections are closed, then wait, and
-// Close returns. A task therefore needs no timeout of its own against Close: it waits on life, or
-// on a stream whose connection is closed in the second step.
+// A host closes in four steps: stop is called; the sockets and connections are closed; wait
+// returns; Close returns. So a task that Close interrupts needs no timeout: it waits on life, or on
+// a stream whose connection the second step closes.
 type tasks struct {
 	// life is the parent of all work for which no caller waits. stop cancels it.
 	life    context.Context
@@ -35,8 +35,8 @@ func newTasks() *tasks {
 }
 
 // begin counts a task; false if the host is closed. After true the caller must call end. A
-// sync.WaitGroup forbids a first Add beside Wait; stopped, which no begin gets past, rules that
-// out.
+// sync.WaitGroup forbids a concurrent call of Wait and of the Add that leaves zero. Once stopped is
+// set begin calls no Add, and Wait runs only afterwards.
 func (t *tasks) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,11 +47,11 @@ func (t *tasks) begin() bool {
 	return true
 }
 
-// end takes off a task that begin has counted.
+// end marks a task that begin has counted as ended.
 func (t *tasks) end() { t.working.Done() }
 
-// run calls f in a goroutine of its own; false, without a call, if the host is closed. A caller
-// that holds resources for f releases them after false.
+// run calls f in a goroutine of its own. It returns false, without a call of f, if the host is
+// closed. A caller that holds resources for f releases them after false.
 func (t *tasks) run(f func()) bool {
 	if !t.begin() {
 		return false
@@ -79,8 +79,8 @@ func (t *tasks) handle(f func(network.Stream)) network.StreamHandler {
 // closed returns the channel that is closed with the host.
 func (t *tasks) closed() <-chan struct{} { return t.life.Done() }
 
-// pause waits for d between two attempts. It fails if the host closes or ctx ends; last, the error
-// of the attempt before, is then added.
+// pause waits for d between two attempts. It returns errHostClosed if the host closes. If ctx ends
+// it returns the cause of ctx with last, the error of the previous attempt.
 func (t *tasks) pause(ctx context.Context, d time.Duration, last error) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -94,10 +94,10 @@ func (t *tasks) pause(ctx context.Context, d time.Duration, last error) error {
 	}
 }
 
-// errHostClosed ends attempts to reach a peer.
+// errHostClosed is the error of attempts to reach a peer when the host closes.
 var errHostClosed = fmt.Errorf("%w: host closed", transport.ErrClosed)
 
-// stop lets no further task begin, and cancels the context of those that run.
+// stop prevents the start of further tasks, and cancels life, the context of the running tasks.
 func (t *tasks) stop() {
 	t.mu.Lock()
 	t.stopped = true
@@ -105,8 +105,8 @@ func (t *tasks) stop() {
 	t.cancel()
 }
 
-// wait returns when all tasks have ended. The caller has called stop before, and has closed all
-// that a task may wait for.
+// wait returns when all tasks have ended. The caller has called stop before, and has closed every
+// socket and connection on which a task may wait.
 func (t *tasks) wait() { t.working.Wait() }
 
 // final marks an error after which retry stops.

@@ -11,11 +11,11 @@ import (
 // outsider, a peer in no view of this host, has a token bucket; all buckets together are refilled
 // at one rate. A token stands for the work of reading one byte. A peer whose bucket is in debt is
 // not read (backpressure), so that TCP's flow control stops the sender. An honest newcomer needs
-// far less than a full bucket holds, so it waits for nobody.
+// far fewer tokens than a full bucket holds, so it never waits.
 
 const (
-	// outsiderRate is the rate of all outsiders together, in tokens per second. The buckets that
-	// are not full get equal parts.
+	// outsiderRate is the rate of all outsiders together, in tokens per second. All buckets get
+	// equal parts.
 	outsiderRate = 256 << 10
 	// outsiderTokens is the capacity of a bucket, which is full at first.
 	outsiderTokens = 512 << 10
@@ -36,15 +36,15 @@ const (
 // throttle limits the work for outsiders by token buckets. All methods are safe for concurrent use.
 //
 // Work is charged when it is done, as its size is not known before, so a bucket may go into debt by
-// the work that is under way. The next piece waits until the debt is paid:
+// the work in progress. The next piece of work waits until the debt is paid:
 //
 //	spend(n)       pays n, then waits     a message, a stream
 //	wait, pay(n)   waits, then pays       a read, whose size is known only afterwards
 //
-// With m buckets that are not full each gets rate/m tokens a second. So m outsiders together cost
-// what one outsider costs, and an outsider alone is served at the full rate.
+// With m buckets each bucket gets rate/m tokens a second. So m outsiders together cost what one
+// outsider costs, and an outsider alone is served at the full rate.
 type throttle struct {
-	closed <-chan struct{} // closed with the host: nobody waits any more
+	closed <-chan struct{} // closed with the host; ends all waits
 	rate   float64         // tokens per second of all outsiders together
 
 	// mu guards the fields below.
@@ -65,8 +65,9 @@ func newThrottle(closed <-chan struct{}) *throttle {
 	return &throttle{closed: closed, rate: outsiderRate, changed: make(chan struct{}), buckets: make(map[peer.ID]*bucket)}
 }
 
-// setInsiders replaces the set of insiders, the peers that are no outsiders. It wakes all that
-// wait: a new insider goes on at once, and pays nothing of its debt, as its bucket is removed.
+// setInsiders replaces the set of insiders, the peers that are no outsiders. It wakes all waiting
+// calls: the calls of a new insider return at once, and its debt is cancelled, because its bucket
+// is removed.
 func (t *throttle) setInsiders(inside []peer.ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,7 +159,7 @@ func (t *throttle) pause(d time.Duration, changed, stop <-chan struct{}) bool {
 
 // debt returns how long the refill takes to cover a peer's debt; 0 if there is no debt. The channel
 // is closed when the set of insiders changes. The time is computed with the present number of
-// buckets; if there are more afterwards the caller finds a rest of the debt and waits again.
+// buckets; if there are more buckets afterwards, the caller finds a remaining debt and waits again.
 func (t *throttle) debt(id peer.ID) (time.Duration, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

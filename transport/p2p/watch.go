@@ -35,15 +35,16 @@ const (
 	// measureLimit is the timeout of a comparison, at both sides.
 	measureLimit = 10 * time.Second
 	// inUse is the number of bytes that a connection must carry between two comparisons for the
-	// next one to be worth its cost.
+	// next comparison to be worth its cost.
 	inUse = 1 << 20
 )
 
 // watch checks the connections of its list. All methods are safe for concurrent use.
 //
 // Checks run in rounds: each connection and each due fallback stream has a goroutine, and the next
-// round begins when all have ended. So the state of one connection (watched) needs no lock. A
-// comparison, which is rare, delays the next round by measureLimit at most.
+// round begins when all goroutines have ended. So the state of one connection (watched) needs no
+// lock. Comparisons are rare and run one after the other; each delays the next round by
+// measureLimit at most.
 type watch struct {
 	*dialer
 
@@ -53,7 +54,8 @@ type watch struct {
 }
 
 // run checks the connections every watchEvery until the host closes, and calls changed after each
-// change of this host's addresses or interfaces. It sleeps while there are no connections.
+// change of this host's addresses or interfaces. It sleeps while there are no connections and no
+// fallback streams.
 func (w *watch) run(changed func()) {
 	changes := make(<-chan struct{}) // never ready where the system does not report changes
 	if n, err := netwatch.Open(); err == nil {
@@ -123,11 +125,11 @@ func (w *watch) check(one *watched) {
 }
 
 // abandonStuck gives up a connection on which nothing is acknowledged, if the peer answers a ping.
-// A peer that does not answer is left to the failure detection of the members.
+// If the peer does not answer, the failure detection of the members decides.
 func (w *watch) abandonStuck(one *watched) {
 	_, remote := one.conn.Ends()
 	// The first ping may take the stuck path, too. Then libp2p's connections on that path are
-	// closed, and the second ping looks for another one.
+	// closed, and the second ping uses another path.
 	at, err := w.ping(one.id, pingTime/4)
 	if err != nil {
 		for _, c := range w.swarm.ConnsToPeer(one.id) {
@@ -154,7 +156,7 @@ func (w *watch) abandonStuck(one *watched) {
 // compareAddrs measures the addresses of a peer, and gives the connection up if another address is
 // clearly faster. rate is the recent throughput of the connection in bytes per second. The
 // measurement shares the link with the traffic of the connection, which makes the current address
-// look slower than it is; so the better of the two figures counts for it.
+// look slower than it is; so for this address the greater of the measured rate and rate counts.
 func (w *watch) compareAddrs(one *watched, rate float64) {
 	w.comparing.Lock()
 	defer w.comparing.Unlock()
@@ -181,8 +183,8 @@ func (w *watch) compareAddrs(one *watched, rate float64) {
 	}
 }
 
-// retryDirect gives up a fallback stream if the peer's direct port can be reached by now. The
-// survey also leaves the fastest address in the cache, which the next view dials first.
+// retryDirect gives up a fallback stream if the peer's direct port can be reached by now. It also
+// caches the fastest address, which the next view dials first.
 func (w *watch) retryDirect(s *fallback) {
 	w.comparing.Lock()
 	defer w.comparing.Unlock()
@@ -209,7 +211,7 @@ func (w *watch) retryDirect(s *fallback) {
 
 // survey asks a peer to accept measurements, and measures the paths to the addresses of ips at
 // which the peer's direct port listens. at has these addresses, parallel to all. The stream stays
-// open as long as the measurement: the peer accepts connections until it ends.
+// open during the measurement, because the peer accepts connections until the stream ends.
 func (w *watch) survey(ctx context.Context, id peer.ID, ips []netip.Addr) (all []direct.Surveyed, at []netip.Addr, err error) {
 	err = w.exchange(ctx, id, surveyProtocol, func(s *lazyStream) error {
 		theirs, err := readOffer(s)
@@ -228,8 +230,8 @@ func (w *watch) survey(ctx context.Context, id peer.ID, ips []netip.Addr) (all [
 	return all, at, err
 }
 
-// acceptSurvey lets a member measure this host until the member resets the stream. The Wait expects
-// measurements only: nobody waits for its result, and Cancel closes the connections that come.
+// acceptSurvey lets a member measure this host until the member resets the stream. wait is only for
+// measurements: nothing waits for its result, and Cancel closes the connections that have arrived.
 func (w *watch) acceptSurvey(s network.Stream) {
 	defer s.Reset()
 	if w.paths.listener.port == nil || s.SetDeadline(time.Now().Add(measureLimit)) != nil {
@@ -243,8 +245,9 @@ func (w *watch) acceptSurvey(s network.Stream) {
 	}
 }
 
-// ping checks that a member is alive, by a byte that it sends back on a stream of its own. It
-// returns the address of the connection that was used, which may be a new one.
+// ping checks that a member is alive: it sends a byte on a new stream, and the member sends the
+// byte back. It returns the remote address of the connection that was used, which may be a new
+// connection.
 func (w *watch) ping(id peer.ID, within time.Duration) (at netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(w.tasks.life, within)
 	defer cancel()
@@ -263,8 +266,8 @@ func (w *watch) ping(id peer.ID, within time.Duration) (at netip.Addr, err error
 	return at, err
 }
 
-// acceptPing answers a ping. It asks nothing of other parts, so that it answers also while they are
-// stuck: a ping asks whether the process and the path live.
+// acceptPing answers a ping. It calls no other part, so it answers even while other parts are
+// blocked: a ping tests only the process and the path.
 func (w *watch) acceptPing(s network.Stream) {
 	defer s.Reset()
 	var b [1]byte

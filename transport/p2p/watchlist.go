@@ -12,8 +12,8 @@ import (
 
 const (
 	// compareFirst is the initial pause between two comparisons of a peer's addresses, and the
-	// pause while one of them does not answer. Each comparison that changes nothing doubles the
-	// pause, up to compareLast.
+	// pause while one of the addresses does not answer. Each comparison that changes nothing
+	// doubles the pause, up to compareLast.
 	compareFirst = time.Second
 	compareLast  = 30 * time.Second
 	// retryFirst is the pause before the first attempt to replace a fallback stream by a direct
@@ -28,11 +28,11 @@ const (
 )
 
 // watchList has the direct connections and the fallback streams of a host that the watch checks.
-// All methods are safe for concurrent use. An entry is added when the data stream of a view is
-// chosen, and removed when the connection or the stream ends, which is usually with the view. The
-// pauses outlive the entries: a view that follows soon must not begin with frequent attempts again.
+// All methods are safe for concurrent use. An entry is added when the two sides have chosen a data
+// stream, and removed when the connection or the stream ends. The pauses outlive the entries, so
+// that a new fallback stream with the same peer does not begin with frequent attempts again.
 type watchList struct {
-	wake chan struct{} // capacity 1: there are connections
+	wake chan struct{} // capacity 1; receives a value when an entry was added
 
 	// mu guards the fields below.
 	mu        sync.Mutex
@@ -42,8 +42,8 @@ type watchList struct {
 }
 
 // watched is a monitored connection and its state. One goroutine at a time uses the fields from
-// arrived on: the watch's, or a goroutine that the watch has started for this connection and for
-// whose end it waits.
+// arrived on: the watch's, or a goroutine that the watch has started for this connection and waits
+// for.
 type watched struct {
 	conn *direct.Conn
 	id   peer.ID
@@ -78,7 +78,7 @@ func (w *watchList) start() {
 }
 
 // due returns the fallback streams whose next attempt is due, and doubles their pauses. more
-// reports whether there are others, so that the watch does not sleep.
+// reports whether there are other fallback streams, so that the watch does not sleep.
 func (w *watchList) due(now time.Time) (due []*fallback, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -19,9 +19,10 @@ import (
 // such an address from another host therefore dials it on each of its own links; the peer that
 // answers has to prove its ID.
 //
-// libp2p dials no link-local addresses, but its check skips one zone only. So addresses that are to
-// be dialled have their zone twice, as in /ip6zone/eth0/ip6zone/eth0/ip6/fe80::1/tcp/7000, and
-// scoped removes one of the two before the dial.
+// libp2p refuses to dial link-local addresses, but its check detects them only behind a single
+// zone. So addresses to dial have their zone twice, as in
+// /ip6zone/eth0/ip6zone/eth0/ip6/fe80::1/tcp/7000, and scoped removes one of the two before the
+// dial.
 
 // scoped is libp2p's TCP transport that also dials addresses with a zone. It listens and closes as
 // the embedded transport does.
@@ -59,8 +60,8 @@ func onLinks(a multiaddr.Multiaddr, zones func() []string) []multiaddr.Multiaddr
 	return all
 }
 
-// ownZones returns the names of the interfaces that are up and have link-local IPv6 addresses. nil,
-// if the system does not report them, means that link-local addresses are not dialled.
+// ownZones returns the names of the interfaces that are up and have link-local IPv6 addresses. It
+// returns nil if the system does not report interfaces; then link-local addresses are not dialled.
 func ownZones() []string {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -84,7 +85,7 @@ func ownZones() []string {
 
 // contact returns the libp2p forms of a member's ID and of its addresses, as they are dialled
 // (onLinks). A peer ID at the end of an address is dropped: the member's ID alone counts, and the
-// handshake proves it. One address that is no multiaddr makes the whole member invalid.
+// handshake proves it. It fails if one of the addresses is no multiaddr.
 func (c *conns) contact(m elastic.Member) (peer.ID, []multiaddr.Multiaddr, error) {
 	id, err := c.gate.decode(m.ID)
 	if err != nil {
