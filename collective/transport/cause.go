@@ -40,7 +40,7 @@ func EncodeCause(self int, cause error) []byte {
 
 // CauseOf returns the cause with which err revokes at all ranks: the *MismatchError, *PeerError or
 // *AbortError in its chain, or else an *AbortError of rank self with the text of err. Its field
-// Mistake is set if err is ErrMistake. A nil err stands for a revocation without a reason.
+// Mistake is set if err is ErrMistake. A nil err means a revocation without a reason.
 func CauseOf(self int, err error) error {
 	if err == nil {
 		err = ErrRevoked

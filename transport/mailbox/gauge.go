@@ -8,7 +8,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Payload lengths from which a gauge measures.
+// Limits of the lengths of the payloads that a gauge measures.
 const (
 	// MinMeasured is the shortest payload that is measured, in bytes. Most of a shorter
 	// payload may have arrived together with its header, so its time says nothing about the
@@ -23,9 +23,9 @@ const (
 	LeadFrom = 2 * gaugeLead
 )
 
-// Gauge measures the throughput at which the messages of a rank arrive, for
-// transport.Meter. The reader of the stream uses it. Reset may be called by any goroutine;
-// Fill and Skip only by the reader. The zero value is ready.
+// Gauge measures the throughput at which the messages of a rank arrive, for transport.Meter. The
+// reader of the stream uses it. Any goroutine may call Reset. Only the reader may call Fill and
+// Skip. The zero value is ready.
 type Gauge struct {
 	mu  sync.Mutex
 	sum transport.Arrival // since the last Reset; guarded by mu

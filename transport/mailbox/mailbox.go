@@ -41,8 +41,8 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// DefaultLimit is the usual limit of bytes that a box holds of one source without a receive
-// that asks for them. Beyond the limit the reader of that source pauses.
+// DefaultLimit is the usual limit, in bytes, of the messages from one source that a box holds and
+// that no receive has asked for. Beyond the limit the reader of that source pauses.
 const DefaultLimit = 4 << 20
 
 // signalQueue is the number of signals that wait for their reader. Further signals are
@@ -67,9 +67,9 @@ type Box struct {
 	messages pool
 }
 
-// New returns the box of rank self among n ranks. limit is the number of bytes that the box
-// holds of each source without a receive that asks for them. The messages of a rank to
-// itself have no limit, as their sender and receiver may be the same goroutine.
+// New returns the box of rank self among n ranks. limit bounds, in bytes, the messages from each
+// source that the box holds and that no receive has asked for. The messages of a rank to itself
+// have no limit, as their sender and receiver may be the same goroutine.
 //
 // The box calls revoke, without locks held, with the reason when a receive is mismatched,
 // is cancelled, or waits for a source that has ended. revoke must call Fail before it

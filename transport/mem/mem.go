@@ -7,7 +7,7 @@
 //	defer network.Close()
 //	g, err := elastic.Join(ctx, elastic.Config{Endpoint: network.Endpoint(self), ...})
 //
-// New returns transports without a network, where only the calls are needed:
+// New returns transports without a network, for callers that need only the calls:
 //
 //	ts := mem.New(2)
 //	go ts[0].Send(ctx, 1, envelope, data)
@@ -139,7 +139,7 @@ func (t *Transport) Close() error {
 }
 
 // Kill ends this rank as a crash would: its own calls fail with ErrClosed, and every other rank is
-// revoked with a *transport.PeerError that names it.
+// revoked with a *transport.PeerError that names this rank.
 func (t *Transport) Kill() {
 	why := &transport.PeerError{Rank: t.self, Cause: "killed"}
 	if !t.leave(why, fmt.Errorf("rank %d was killed: %w", t.self, transport.ErrClosed)) {

@@ -54,8 +54,8 @@ func (w *Network) Endpoint(self elastic.Member) elastic.Endpoint {
 }
 
 // Kill ends member id as a crash would: its calls fail with ErrClosed, its peers see a PeerDown,
-// and every transport with it is revoked with a *transport.PeerError that names it. The ID cannot
-// be used again.
+// and every transport with the member is revoked with a *transport.PeerError that names the member.
+// The ID cannot be used again.
 func (w *Network) Kill(id elastic.ID) {
 	m := w.Member(id)
 	w.killing.Go(func() { _ = m.Close() }) // Close waits for goroutines, one of which may be the caller's

@@ -53,8 +53,8 @@ func (p *pipe) read(b []byte) (int, error) {
 	defer p.mu.Unlock()
 	for {
 		switch {
-		// The deadline comes first: after it a read fails also if bytes are there, as on a
-		// socket.
+		// The deadline is checked first: after a deadline a read fails even if bytes are buffered,
+		// as on a socket.
 		case p.reading.over:
 			return 0, os.ErrDeadlineExceeded
 		case len(b) == 0:
@@ -62,7 +62,7 @@ func (p *pipe) read(b []byte) (int, error) {
 		// Bytes that were written before the end are still read.
 		case p.first < len(p.buf):
 			n := copy(b, p.buf[p.first:])
-			// The empty buffer begins anew, so that its memory is used again.
+			// An empty buffer is filled from its beginning again, so that its memory is reused.
 			if p.first += n; p.first == len(p.buf) {
 				p.buf, p.first = p.buf[:0], 0
 			}

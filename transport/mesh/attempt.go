@@ -124,7 +124,7 @@ func (a *attempt) check(g wire.Greeting, rank int) error {
 }
 
 // belongs reports whether the hello g is right for the member with the ID from. The carrier has
-// proved that ID; the rest of the hello is only a claim of the peer.
+// proved that ID; the other fields of the hello are only claims of the peer.
 func (a *attempt) belongs(g wire.Greeting, from elastic.ID) bool {
 	rank := int(g.Rank)
 	return rank != a.self && rank < len(a.view.Members) && a.view.Members[rank].ID == from &&

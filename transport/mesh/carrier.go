@@ -22,7 +22,7 @@ type Carrier interface {
 	Introduce(members []elastic.Member) error
 	// Open makes one attempt to open a stream of kind k to a peer. It may wait for the peer until
 	// ctx ends, or return an error. After an error the mesh calls Open again a little later, unless
-	// the error is elastic.ErrGone (certainly nobody is there) or ErrBanned. When Open returns a
+	// the error is elastic.ErrGone (the peer is certainly gone) or ErrBanned. When Open returns a
 	// Control stream, the peer has accepted it. A stream of another kind may be refused later: then
 	// a read of the stream fails.
 	Open(ctx context.Context, to elastic.ID, k Kind) (Stream, error)
@@ -36,7 +36,7 @@ type Carrier interface {
 	// HangUp returns, nothing uses the closed connections any more.
 	HangUp(peer elastic.ID)
 	// Close ends all streams and waits until every call of take (see Handle) has returned. Only the
-	// mesh calls it, after it has told its views to end: otherwise take may wait for a view for
+	// mesh calls it, after its lifetime has ended: otherwise a call of take may wait for a view for
 	// ever.
 	Close() error
 }

@@ -36,10 +36,10 @@ func newControlPlane(c Carrier, life *lifetime, events *eventQueue) *controlPlan
 		streams: make(map[elastic.ID][]*controlStream), opening: make(map[elastic.ID]chan struct{})}
 }
 
-// send writes a message on the stream with the peer, or on a new stream if that has ended. Unless
-// an error is final, send tries again until ctx ends. If it returns nil the message was written,
-// and the peer may not have read it yet. A message whose write failed is written again on a new
-// stream, so a peer that had read all of it gets it twice.
+// send writes a message on the stream with the peer, or on a new stream if that stream has ended.
+// Unless an error is final, send tries again until ctx ends. If it returns nil the message was
+// written, and the peer may not have read it yet. A message whose write failed is written again on
+// a new stream, so a peer that had read all of it gets it twice.
 func (c *controlPlane) send(ctx context.Context, to elastic.ID, msg []byte) error {
 	if len(msg) > elastic.MaxControl {
 		return fmt.Errorf("message of %d bytes, at most %d", len(msg), elastic.MaxControl)

@@ -32,7 +32,7 @@ type eventQueue struct {
 	open        map[elastic.ID]int // the number of streams, by peer
 	queue       []elastic.PeerEvent
 	queuedBytes map[elastic.ID]int // bytes of messages that the reader of Events has not got
-	// known has the peers that had a stream with this one, or were in a view with it.
+	// known has the peers that had a stream with this process, or were in a view with it.
 	known   map[elastic.ID]bool
 	stopped bool
 }

@@ -85,7 +85,7 @@ func readHello(r io.Reader) (wire.Greeting, error) {
 	switch {
 	case err != nil:
 		return wire.Greeting{}, err
-	// The first byte is the kind of the refusal; the rest depends on it.
+	// The first byte is the kind of the refusal. The other bytes depend on that kind.
 	case kind == wire.Refuse && len(body) > 0:
 		return wire.Greeting{}, refusal(body[0]).error(body[1:])
 	case kind == wire.Refuse:

@@ -134,7 +134,7 @@ func (r *bindRequest) answered(l *lane, g wire.Greeting, err error) *attempt {
 	}
 	if err == nil && r.bound != nil {
 		if !a.lazy.hold() {
-			err = errEnded // the view is over, so nobody waits for the lane any more
+			err = errEnded // the view is over, so no goroutine waits for the lane any more
 		} else {
 			defer a.lazy.holds.Done()
 		}

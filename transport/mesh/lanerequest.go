@@ -53,7 +53,7 @@ func (d *lazyPairs) answerLaneRequest(s Stream, g wire.Greeting) {
 	// The transport of the view must be there before a pair can be made.
 	case <-d.adopted:
 	case <-d.life.Done():
-		_ = s.Reset() // the lower rank asks again, and is then told why the view is over
+		_ = s.Reset() // the lower rank asks again, and then gets the cause in a refusal
 		return
 	}
 	p, pending := d.need(int(g.Rank))

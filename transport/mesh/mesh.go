@@ -114,7 +114,7 @@ func (m *Mesh) Connect(ctx context.Context, v elastic.View, self int) (transport
 }
 
 // Send implements elastic.Network. If there is no stream with the peer, it connects first. It
-// returns elastic.ErrGone as soon as it is certain that nobody is there; in the first second after
+// returns elastic.ErrGone as soon as it is certain that the peer is gone. In the first second after
 // a peer was introduced this is never certain. In that second, and while the peer does not answer
 // or does not know this host, Send tries again until ctx ends.
 //

@@ -47,7 +47,7 @@ var errProtocol = errors.New("broke the protocol")
 //   - writeSignals, for signals and probes;
 //   - finish, which waits until the mailbox fails, and then ends the view on both streams.
 //
-// Readers wait for finish, on dataOver and urgentOver, before they let a lane be used again: only
+// The readers wait for finish, on dataOver and urgentOver, before they make a lane idle: only
 // finish knows whether this side has written its last frame.
 type pair struct {
 	t     *Transport

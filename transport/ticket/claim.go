@@ -56,7 +56,7 @@ func SignerOf(seed []byte) Signer {
 }
 
 // Claim is a signature for a newcomer, which proves its right to join. It names its signer by a
-// hash, so that the public key is revealed to nobody who does not know it.
+// hash, so that a claim does not reveal the public key of the signer.
 type Claim struct {
 	Signer    [sha256.Size]byte
 	Signature [ed25519.SignatureSize]byte

@@ -93,8 +93,8 @@ func (b *bundle) Read(p []byte) (int, error) {
 func (b *bundle) Write(p []byte) (int, error) {
 	written := 0
 	for len(p) > 0 {
-		// left is the rest of the stripe: both sides change the connection after the same number of
-		// bytes.
+		// left is the number of bytes left in the stripe. Both sides change the connection after
+		// the same number of bytes.
 		line, left := b.current(&b.out)
 		n, err := line.Write(p[:min(len(p), left)])
 		b.advance(&b.out, n)

@@ -207,8 +207,8 @@ func TestSameAddresses(t *testing.T) {
 	})
 }
 
-// A peer without a credential gets no answer and reaches nobody. QUIC does not get packets that the account refuses, or from
-// addresses that were dropped.
+// A peer without a credential gets no answer, and its packets do not reach QUIC. QUIC does not get
+// packets that the account refuses, or from addresses that were dropped.
 func TestStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		public, member := newWorld(1, 0)

@@ -140,8 +140,8 @@ func (h *Header) Encode(b *[HeaderSize]byte) {
 }
 
 // DecodeHeader decodes the result of Encode. If the error is nil, Length is at most
-// MaxPayload(Kind). Otherwise the error wraps one of the sentinels, and the rest of the stream
-// cannot be read.
+// MaxPayload(Kind). Otherwise the error wraps one of the sentinels, and no later frame of the
+// stream can be read.
 func DecodeHeader(b *[HeaderSize]byte) (Header, error) {
 	if b[0] != magic0 || b[1] != magic1 {
 		return Header{}, fmt.Errorf("wire: decode header: starts with %x: %w", b[:2], ErrMagic)
