@@ -27,12 +27,14 @@
 //
 // # Failures
 //
-// A rank that dies leaves the others waiting. Whoever notices calls Segment.Revoke, which ends
-// every wait of its process. A DeathWatch notices first: the kernel reports the death of another
-// process through robust futexes, before it frees the memory of the process and closes its files.
+// When a rank dies the other ranks would wait for ever. A process that detects the death calls
+// Segment.Revoke, which ends every wait of the calling process. A DeathWatch is the fastest
+// detector: the kernel reports the death of another process through robust futexes, before it frees
+// the memory of the process and closes its files.
 //
-// A rank that was put out of the group in the middle of a direct call may run on and still write
-// to the vectors of the others. Arena.Abandon takes these vectors out of its reach.
+// A rank that was put out of the group in the middle of a direct call may run on and still write to
+// the vectors of the others. Arena.Abandon removes these vectors from the memory that such a rank
+// can reach.
 //
 // # Use
 //
@@ -46,8 +48,8 @@
 //	lane.PostVectors(header, src, refs)
 //	err = shm.AllReduce(lane, vectors, shm.Everyone)
 //
-// NewMemory returns memory in a file without a name (memfd). The kernel frees it after the last
-// process that has it mapped, however that process ended. The pages are reserved, so that a lack
-// of memory is an error of NewMemory and not a later bus error. Segments also work in ordinary
-// memory between goroutines; tests use this.
+// NewMemory returns memory in a file without a name (memfd). The kernel frees this memory at the
+// end of the last process that has it mapped, even if that process is killed. The pages are
+// reserved, so that a lack of memory is an error of NewMemory and not a later bus error. Segments
+// also work in ordinary memory between goroutines; tests use this.
 package shm

@@ -32,7 +32,7 @@ type Lane struct {
 }
 
 // Lane returns lane i of the segment for the given ranks, which include this rank. i is less than
-// Lanes. All of them must take the lane with the same ranks, each once.
+// Lanes. Each of these ranks must call Lane once, with the same i and the same ranks.
 func (s *Segment) Lane(i int, ranks []int) *Lane {
 	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank), views: newViews(len(ranks)),
 		policies: s.policies(len(ranks))}
@@ -77,8 +77,8 @@ func (e *MismatchError) Error() string {
 }
 
 // Post posts this rank's description of its next call. The inline vectors, together at most Inline
-// bytes, travel with it. It copies its arguments and never waits: a rank uses its two slots in
-// turn.
+// bytes, are part of the description. Post copies its arguments and never waits, because a rank
+// uses its two slots in turn.
 func (l *Lane) Post(h *Header, refs Refs, inline ...[]byte) {
 	p := &l.own().slots[l.calls%2]
 	p.header.set(h)
@@ -107,12 +107,12 @@ func (l *Lane) awaitSlot(rank int) (*slot, error) {
 	return p, nil
 }
 
-// slotOf returns a rank's slot of the present call, which it may not have posted yet.
+// slotOf returns a rank's slot of the present call, which the rank may not have posted yet.
 func (l *Lane) slotOf(rank int) *slot { return &l.areas[rank].slots[(l.calls-1)%2] }
 
-// AwaitAll waits until all ranks have posted the present call, as a barrier does. It compares their
-// headers: a rank with another header is a *MismatchError. A revocation ends the wait with an
-// error.
+// AwaitAll waits until all ranks have posted the present call, as a barrier does. It compares the
+// headers of all ranks with this rank's header: a different header is a *MismatchError. A
+// revocation ends the wait with an error.
 func (l *Lane) AwaitAll() error {
 	for i := range l.size {
 		if _, err := l.awaitSlot(i); err != nil {

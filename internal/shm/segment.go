@@ -21,8 +21,8 @@ func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has gone",
 // Sizes of the parts of a segment.
 const (
 	// Layout is the version of the layout and protocol of a segment, and of the messages by which
-	// ranks agree on one. Ranks with different versions cannot share memory. Increase it with every
-	// change of any of them.
+	// ranks agree on a segment. Ranks with different versions cannot share memory. Increase Layout
+	// with every change of the layout, the protocol or the messages.
 	Layout = 10
 	// Lanes is the number of lanes of a segment.
 	Lanes = 4
@@ -80,10 +80,10 @@ type chunk struct {
 }
 
 // slot holds a rank's description of one call. A rank has two slots and uses them in turn: it may
-// post its next call while others still read the present one. Two slots are enough: before a rank
-// posts its next call but one, all ranks have posted the next call, and so have read the present
-// one. A short vector lies in the cache line of the counter that the others wait for, so they fetch
-// one line for both.
+// post its next call while other ranks still read the present call. Two slots are enough: before a
+// rank posts its next call but one, all ranks have posted the next call, and so have read the
+// present call. A short vector begins in the cache line of the counter posted, for which the other
+// ranks wait, so these ranks fetch one line for both.
 type slot struct {
 	posted counter // number of calls that the rank has posted, this one included
 	// digest is the digest of the header. Comparing it needs no other cache line.
@@ -106,9 +106,9 @@ func (h *Header) set(o *Header) {
 }
 
 // digest returns a hash by which headers are compared. Headers that differ in one word always have
-// different digests; others collide with negligible probability. It is FNV-1a over words, in two
-// halves that the processor computes in parallel. Lane.awaitSlot uses it to find ranks that make
-// different calls.
+// different digests; other different headers collide with negligible probability. It is FNV-1a over
+// words, in two halves that the processor computes in parallel. Lane.awaitSlot uses it to find
+// ranks that make different calls.
 func (h *Header) digest() uint64 {
 	const basis, prime = 14695981039346656037, 1099511628211
 	a, b := uint64(basis), uint64(basis)
@@ -225,13 +225,13 @@ func (m Machine) Attach(memory []byte, arenas [][]byte, n, rank int) (*Segment, 
 		gone: make([]atomic.Bool, n)}, nil
 }
 
-// UseEvents lets a rank that waits for long sleep until another rank wakes it: this rank by its
-// own event, the others by the wakers, which are indexed by rank. Either all ranks of a segment
-// call UseEvents or none; without it they poll. Call it before the first Lane.
+// UseEvents lets this rank sleep during long waits: the event own wakes this rank, and this rank
+// wakes the other ranks by others, which is indexed by rank. Either all ranks of a segment call
+// UseEvents or none; without events the ranks poll. Call it before the first Lane.
 func (s *Segment) UseEvents(own *Event, others []*Waker) { s.event, s.wakers = own, others }
 
-// Revoke makes every pending and later wait of this process's lanes fail, and ends its death
-// watch. It does not block, and other processes do not see it. It may be called after the memory
+// Revoke makes every pending and later wait of this process's lanes fail, and ends its death watch.
+// Revoke does not block, and has no effect in other processes. It may be called after the memory
 // was unmapped.
 func (s *Segment) Revoke() {
 	s.revoked.Store(true)

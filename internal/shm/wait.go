@@ -17,8 +17,8 @@ const (
 	// yieldFor is how long a rank yields before it sleeps.
 	yieldFor = time.Millisecond
 	// yieldRounds is the largest number of yields to other processes between two yields to other
-	// goroutines, which take longer. It is less if the yields to processes take more than
-	// yieldLimit together.
+	// goroutines, which take longer. The number is smaller if the yields to processes take more
+	// than yieldLimit together.
 	yieldRounds = 16
 	yieldLimit  = 100 * time.Microsecond
 	// pollInterval is the time between two polls in a segment without events.
@@ -48,7 +48,7 @@ func (s *Segment) wake(ranks uint64) {
 // counter that has wrapped around compares correctly.
 func (c *counter) reached(target uint32) bool { return int32(c.value.Load()-target) >= 0 }
 
-// await waits until a counter of a rank has come to target.
+// await waits until a counter of a rank has reached target.
 func (l *Lane) await(c *counter, target uint32, rank int) error {
 	if c.reached(target) {
 		return nil
@@ -86,8 +86,8 @@ func (l *Lane) awaitLong(c *counter, target uint32, rank int) error {
 	return l.sleep(c, target, rank)
 }
 
-// waitError returns an error if the counter will never reach target: the segment is revoked, or
-// the rank is gone and had not reached it.
+// waitError returns an error if the counter will never reach target: the segment is revoked, or the
+// rank is gone and its counter has not reached target.
 func (l *Lane) waitError(c *counter, target uint32, rank int) error {
 	if l.segment.revoked.Load() {
 		return ErrRevoked
@@ -98,8 +98,8 @@ func (l *Lane) waitError(c *counter, target uint32, rank int) error {
 	return nil
 }
 
-// sleep waits with the event until the counter has come to target. It sets this rank's bit in
-// sleepers before it looks at the counter, and publish looks at the bits after it has advanced the
+// sleep waits with the event until the counter has reached target. It sets this rank's bit in
+// sleepers before it reads the counter, and publish reads the bits after it has advanced the
 // counter. So no wake-up is lost.
 func (l *Lane) sleep(c *counter, target uint32, rank int) error {
 	s := l.segment

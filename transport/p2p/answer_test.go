@@ -53,8 +53,8 @@ func FuzzProofAnswer(f *testing.F) {
 	})
 }
 
-// A stream that is no proof is refused, and no further byte of it is read. Its opener may be a member
-// that this host does not know yet: it waits for the refusal, and sends no more.
+// A stream that is no proof is refused, and no further byte of it is read. The opener of the stream
+// may be a member that was not introduced yet: it waits for the refusal, and sends no more.
 func TestExpectProposal(t *testing.T) {
 	if err := expectProposal(bytes.NewReader(proposalOf(proveProtocol)), proveProtocol); err != nil {
 		t.Error(err)

@@ -16,7 +16,7 @@ type attempts struct {
 }
 
 // A long-lived stream waits for the end of the first attempt at hole punching, and for no later
-// one. The end of the context or of the host ends the waiting.
+// attempt. The end of the context or of the host ends the waiting.
 func TestAwaitAttempt(t *testing.T) {
 	for name, a := range map[string]attempts{
 		"none":   {},
@@ -67,7 +67,7 @@ func checkAwaitAttempt(t *testing.T, a attempts, end string) {
 	}
 }
 
-// isClosed reports whether a channel is closed on which nothing is sent.
+// isClosed reports whether c is closed. Nothing is ever sent on c.
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -69,8 +69,8 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// A request fails if the answering side breaks off its answer, or never answers; a short answer is
-// not reported as a whole one.
+// A request fails if the answering side breaks off its answer, or never answers; a truncated answer
+// is not reported as complete.
 func TestBulkBrokenOffByServer(t *testing.T) {
 	hs := pair(t, configs()["tls"], func(_ context.Context, _ elastic.ID, request []byte, w io.Writer) error {
 		if _, err := w.Write(make([]byte, len(request))); err != nil {

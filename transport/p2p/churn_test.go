@@ -36,8 +36,8 @@ func BenchmarkConnect(b *testing.B) {
 	}
 }
 
-// Members die one after the other. The rest connect again each time, on the same hosts, while the
-// transports of the epoch before are closing.
+// Members die one after the other. After each death the remaining members connect again, on the
+// same hosts, while the transports of the epoch before are closing.
 func TestChurn(t *testing.T) {
 	for name, cfg := range paths() {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-// A dead member makes Connect fail at all ranks, whether it was reached before or not, and
+// A dead member makes Connect fail at all ranks, whether the member was reached before or not, and
 // whichever side should have dialled. No rank waits for a deadline.
 func TestConnectToTheDead(t *testing.T) {
 	t.Parallel() // it waits
@@ -123,7 +123,7 @@ func TestSendToTheDead(t *testing.T) {
 	if err := hs[0].Send(within(t, long), v.Members[1].ID, nil); !errors.Is(err, elastic.ErrGone) {
 		t.Errorf("got %v", err)
 	}
-	// The result stays certain.
+	// A second call of Send gives the same result.
 	if err := hs[0].Send(within(t, long), v.Members[1].ID, nil); !errors.Is(err, elastic.ErrGone) {
 		t.Errorf("got %v", err)
 	}

@@ -209,8 +209,8 @@ func TestConnectErrors(t *testing.T) {
 	closeAll(t, ts)
 }
 
-// Ranks that wait for a member notice its death without a deadline, whether it dies before they
-// begin to wait or after.
+// Ranks that wait for a member notice its death without a deadline, whether the member dies before
+// or during the wait.
 func TestDeathDuringConnect(t *testing.T) {
 	for name, before := range map[string]bool{"before": true, "meanwhile": false} {
 		t.Run(name, func(t *testing.T) {

@@ -136,7 +136,8 @@ func TestControlBeforeIntroduction(t *testing.T) {
 	if err := hs[0].Introduce(v.Members); err != nil {
 		t.Fatal(err)
 	}
-	// Host 1 does not know it, so it is refused until ctx ends, and no message arrives.
+	// Host 1 was not introduced to the sender, so it refuses the sender until ctx ends, and no
+	// message arrives.
 	if err := hs[0].Send(within(t, short), hs[1].ID(), []byte("early")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a stranger sent: %v", err)
 	}
@@ -149,8 +150,8 @@ func TestControlBeforeIntroduction(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	// The stranger's last attempt may have reached host 1 by then. It ended at once, as its ctx had
-	// ended. A later attempt delivers the message.
+	// The stranger's last attempt may have reached host 1 by then. The attempt ended at once, as
+	// its ctx had ended. A later attempt delivers the message.
 	after := map[string][]string{"": {"0 up"}, "0 down": {"0 up"}, "0 up": {"0 down", "0 says patient"}}
 	for seen := ""; seen != "0 says patient"; {
 		next := event(t, hs, 1)

@@ -8,8 +8,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// strangersTo starts a host, and another one whose address the first has wrong: nobody answers
-// there.
+// strangersTo starts two hosts. The first has a wrong address of the second, at which no process
+// answers.
 func strangersTo(t *testing.T) (h, other *Host) {
 	t.Helper()
 	var hs [2]*Host
@@ -28,7 +28,7 @@ func strangersTo(t *testing.T) (h, other *Host) {
 	return hs[0], hs[1]
 }
 
-// A dial without an answer ends when the peer's own connection comes in.
+// A dial without an answer ends when the peer connects with this host.
 func TestReachByOther(t *testing.T) {
 	h, other := strangersTo(t)
 	id, err := idOf(string(other.ID()))

@@ -10,8 +10,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// A circuit waits for the end of a handshake with the peer itself, however it ends, and for no
-// other. After two failures it does not wait.
+// A circuit waits for the end of a handshake with the peer itself, successful or not, and for no
+// handshake with another peer. After two failures it does not wait.
 func TestCircuitsWaitForHandshakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandshakes()

@@ -122,8 +122,8 @@ func (w *hole) close() {
 	w.working.Wait()
 }
 
-// A connection without acknowledgements is given up within a second or two: Send fails and the peer
-// is reported down. When the network works again the next Send arrives at once.
+// Send gives up a connection without acknowledgements within a second or two: it fails, and the
+// peer is reported down. When the network works again the next Send arrives at once.
 func TestBlackHole(t *testing.T) {
 	t.Parallel() // it waits
 	hs, v := hosts(t, 2, configs()["tls"])

@@ -10,7 +10,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// With an ID one can verify its owner's signatures, and no others.
+// Verify with an ID accepts only signatures by the key of this ID.
 func TestKeys(t *testing.T) {
 	var all [2]keys
 	var ids [2]elastic.ID

@@ -40,8 +40,8 @@ func freeRange(t *testing.T, n int) int {
 	return 0
 }
 
-// Each host takes two free ports of a range. The first host for which none is left reports that, and so does a host at
-// a single port that is in use.
+// Each host takes two free ports of a range. A host that finds no free port fails with an error
+// that says so, and so does a host at a single port that is in use.
 func TestListenInRange(t *testing.T) {
 	first := freeRange(t, 5)
 	cfg := p2p.Config{Job: "test", ListenAddrs: []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d-%d", first, first+4)}}
@@ -126,7 +126,7 @@ func TestOpenLater(t *testing.T) {
 }
 
 // Members that were asked to listen on the network learn the new addresses of each other: they ask
-// the host that has asked all of them.
+// the host that has asked all members to listen.
 func TestOpenedHostsLearnOfEachOther(t *testing.T) {
 	cfg := p2p.Config{Job: "test", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}}
 	first, a := host(t, cfg, policyOf(key(1)))

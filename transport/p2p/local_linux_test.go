@@ -107,7 +107,7 @@ func TestLocalComesEarly(t *testing.T) {
 	}
 }
 
-// The end of a process of the host is certain, and known at once.
+// Other hosts detect the end of a process of their host at once, as elastic.ErrGone.
 func TestLocalDeath(t *testing.T) {
 	hs, v := keyed(t, "auto key", "auto key", "auto key")
 	for _, h := range hs {
@@ -124,7 +124,7 @@ func TestLocalDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	for hs[0].Send(ctx, hs[1].ID(), []byte("is it there?")) == nil {
-		// The stream may not have ended at this side yet.
+		// This side may not have seen the end of the stream yet.
 	}
 	if err := hs[0].Send(ctx, hs[1].ID(), []byte("is it there?")); !errors.Is(err, elastic.ErrGone) {
 		t.Errorf("to one that has been heard: %v, want %v", err, elastic.ErrGone)
@@ -134,7 +134,8 @@ func TestLocalDeath(t *testing.T) {
 	}
 }
 
-// A banned peer is refused and told so, which ends its attempts. Its streams end.
+// A banned peer receives a refusal with the reason, which ends its attempts. The streams of the
+// peer end.
 func TestLocalForget(t *testing.T) {
 	hs, v := keyed(t, "auto key", "auto key")
 	ts := mustMeet(t, hs, v)
@@ -149,7 +150,7 @@ func TestLocalForget(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
-	// Its stream may not have ended at its side yet; then the first message is lost.
+	// The banned peer may not have seen the end of its stream yet; then its first message is lost.
 	err := hs[1].Send(ctx, hs[0].ID(), nil)
 	for err == nil {
 		err = hs[1].Send(ctx, hs[0].ID(), nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// The receiver measures probes and long messages, and not short ones. Probes delay no other
+// The receiver measures probes and long messages, but not short messages. Probes delay no other
 // messages.
 func TestMeter(t *testing.T) {
 	for name, cfg := range paths() {

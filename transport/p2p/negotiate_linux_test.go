@@ -53,7 +53,7 @@ func TestDialOrder(t *testing.T) {
 		introduce(t, hs, v)
 		s, err := hs[0].conns.host.NewStream(t.Context(), mustID(t, hs[1]), "/test")
 		if err == nil {
-			_, err = s.Write([]byte("x")) // or the other side does not hear of it
+			_, err = s.Write([]byte("x")) // without a byte the other side does not see the stream
 		}
 		if err != nil {
 			t.Fatal(err)

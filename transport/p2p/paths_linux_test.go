@@ -20,8 +20,8 @@ import (
 	"github.com/elrun/elrun/transport/mesh"
 )
 
-// keepsFiles fails the test if it, with its other cleanups, leaves a file descriptor open. Some are
-// closed by goroutines that may be about to end.
+// keepsFiles fails the test if the test and its later cleanups leave a file descriptor open. It
+// waits, because goroutines that are about to end may still close descriptors.
 func keepsFiles(t testing.TB) {
 	t.Helper()
 	count := func() int {
@@ -243,7 +243,8 @@ func TestPathShmOnly(t *testing.T) {
 	endAll(t, mustMeet(t, alone, v))
 }
 
-// A newcomer that cannot share memory with members that have Path "shm" is put out; they stay.
+// A newcomer that cannot share memory with members that have Path "shm" is put out; the members
+// stay.
 func TestPathShmOnlyAndNewcomer(t *testing.T) {
 	hs, v := party(t, "shm", "shm", "direct")
 	first, second := following(v, 0, 1), following(v, 0, 1, 2)
@@ -358,7 +359,7 @@ func TestPathFallsBack(t *testing.T) {
 	}
 }
 
-// An unresponsive target is not dialled again for a while, and other targets are.
+// An unresponsive target is not dialled again for a while; other targets are dialled.
 func TestPathIsSilent(t *testing.T) {
 	t.Parallel() // it waits
 	hs, _ := party(t, "direct")

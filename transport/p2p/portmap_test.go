@@ -171,7 +171,7 @@ func TestMapPorts(t *testing.T) {
 	}
 }
 
-// That no router maps ports is reported once, and nobody waits for a router.
+// A missing router, or a router that maps no ports, is reported once, and Mapped does not block.
 func TestNoPortsMapped(t *testing.T) {
 	for want, find := range map[error]func(context.Context) (gateway, error){
 		errNoGateway: func(context.Context) (gateway, error) { return nil, errors.New("nobody answers") },
@@ -225,7 +225,7 @@ func TestLateGateway(t *testing.T) {
 	}
 }
 
-// A router that stops answering holds up nobody.
+// A router that stops answering blocks no caller.
 func TestGatewayHangs(t *testing.T) {
 	const hangs = 20 * time.Second
 	g := &fakeGateway{t: t, hang: make(chan struct{})}

@@ -110,8 +110,8 @@ func TestProveRefused(t *testing.T) {
 	}
 }
 
-// A host that is no member cannot pass for one, in three cases: it does not know the ticket; it
-// admits everybody; another host listens at the dialled address.
+// A host that is no member cannot impersonate a member, in three cases: the host does not know the
+// ticket; the host admits everybody; another host listens at the dialled address.
 func TestProveToImpostor(t *testing.T) {
 	cfg := configs()["tls"]
 	_, m := host(t, cfg, policyOf(key(1)))
@@ -122,7 +122,7 @@ func TestProveToImpostor(t *testing.T) {
 	if err := newcomer.Prove(within(t, long), o, by(newcomer, key(1))); !errors.Is(err, p2p.ErrImpostor) {
 		t.Errorf("an impostor: %v", err)
 	}
-	// It is not believed either when it sends first.
+	// A newcomer also rejects an impostor that sends first.
 	if err := other.Introduce([]elastic.Member{{ID: newcomer.ID(), Addrs: newcomer.Addrs()}}); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestProveCalledBack(t *testing.T) {
 			m.Addrs = nil
 			proved := make(chan error, 1)
 			go func() { proved <- newcomer.Prove(within(t, long), m, by(newcomer, key(1))) }()
-			if err := member.Introduce([]elastic.Member{n}); err != nil { // on another member's word
+			if err := member.Introduce([]elastic.Member{n}); err != nil { // as after a view that another member has sent
 				t.Fatal(err)
 			}
 			hs := []*p2p.Host{member, newcomer}

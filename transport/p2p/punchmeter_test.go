@@ -6,8 +6,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// QUIC packets of an outsider are read as long as it has tokens. Sending the state to it earns more
-// tokens than its acknowledgements cost. Members pay nothing.
+// QUIC packets of an outsider are read while the outsider has tokens. Sending the state to an
+// outsider earns more tokens than its acknowledgements cost. Members pay nothing.
 func TestPunchedOutsiderPays(t *testing.T) {
 	limit := newThrottle(make(chan struct{}))
 	limit.setInsiders([]peer.ID{"member"})

@@ -84,7 +84,7 @@ func TestRelayPath(t *testing.T) {
 	}
 }
 
-// A host that does not allow relays is no relay, uses none, and is not reached through one.
+// A host that does not allow relays is no relay, uses no relay, and is not reached through a relay.
 func TestRelayNeedsAll(t *testing.T) {
 	never := configs()["tls"]
 	for name, who := range map[string]int{"relay": 0, "dialler": 2, "dialled": 1} {
@@ -147,7 +147,8 @@ func TestRelayMakesWay(t *testing.T) {
 	}
 }
 
-// A newcomer with a ticket proves its right to a member that it reaches only through a relay.
+// A newcomer with a ticket proves its right to join to a member that it reaches only through a
+// relay.
 func TestRelayForNewcomer(t *testing.T) {
 	cfg := relaying(configs()["tls"])
 	open, m0 := host(t, cfg, policyOf(key(1)))

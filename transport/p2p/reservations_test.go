@@ -15,8 +15,8 @@ type from struct {
 
 func (f from) RemotePeer() peer.ID { return f.id }
 
-// Members with public addresses are preferred as relays, and among equal ones those with the lower
-// IDs. A member is asked once.
+// Members with public addresses are preferred as relays, and among equal members the members with
+// the lower IDs. A member is asked once.
 func TestReservations(t *testing.T) {
 	r := &relays{held: make(map[peer.ID]bool)}
 	public := func(id peer.ID) from { return from{away{addr: "/ip4/8.8.8.8/tcp/1"}, id} }

@@ -171,8 +171,8 @@ func frame(h wire.Header, payload string) []byte {
 	return append(b[:], payload...)
 }
 
-// malformed is a case: the bytes that rank 2 writes on one of its streams to rank 0, whether it
-// hangs up then, and the error that the others must report.
+// malformed is a case: the bytes that rank 2 writes on one of its streams to rank 0, whether rank 2
+// then closes its streams, and the error that the other ranks must report.
 type malformed struct {
 	stream int
 	bytes  []byte
@@ -234,7 +234,7 @@ func misbehave(t *testing.T, path string, m malformed) {
 	stillThere(t, hs, v)
 }
 
-// A revocation that is cut short blames nobody by itself: the data stream decides.
+// A truncated revocation blames no rank by itself: the end of the data stream decides.
 func TestHalfRevocation(t *testing.T) {
 	hs, v := trio(t, "p2p")
 	var streams [2]lines
@@ -357,7 +357,7 @@ func TestMalformedControl(t *testing.T) {
 	stillThere(t, hs, v)
 }
 
-// Connections that never complete the handshake cost nothing else.
+// Connections that never complete the handshake do not disturb the host.
 func TestGarbageFromStrangers(t *testing.T) {
 	hs, v := trio(t, "p2p")
 	addr, err := manet.ToNetAddr(hs[0].conns.host.Addrs()[0])

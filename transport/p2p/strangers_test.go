@@ -59,8 +59,9 @@ func loiter(t testing.TB, h *Host, m elastic.Member) {
 	}
 }
 
-// A crowd of strangers gets only its share, and keeps out neither members nor a newcomer with a
-// ticket. The oldest strangers are disconnected. Each stranger may open one stream, for its proof.
+// Many strangers use only maxStrangers connections, and keep out neither members nor a newcomer
+// with a ticket. The oldest strangers are disconnected. Each stranger may open one stream, for its
+// proof.
 func TestCrowd(t *testing.T) {
 	member, m := listenNear(t, policyOf(signer(1)))
 	var crowd []*Host
@@ -119,7 +120,7 @@ type away struct {
 
 func (a away) RemoteMultiaddr() multiaddr.Multiaddr { return multiaddr.StringCast(a.addr) }
 
-// A stranger that does not prove its right has to go after a time.
+// A stranger that does not prove its right to join is disconnected after strangerTime.
 func TestStrangerTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := make(chan string)
@@ -138,7 +139,7 @@ func TestStrangerTime(t *testing.T) {
 	})
 }
 
-// One address that is not loopback gets only a part of the places.
+// One address that is not loopback may have only maxPerIP connections of strangers.
 func TestStrangerPerAddress(t *testing.T) {
 	out := make(chan string, 100)
 	l := &strangers{expel: func(c network.Conn) { out <- c.(away).addr }}

@@ -109,7 +109,8 @@ type pipe struct{ net.Conn }
 func (pipe) LocalMultiaddr() multiaddr.Multiaddr  { return nil }
 func (pipe) RemoteMultiaddr() multiaddr.Multiaddr { return nil }
 
-// An outsider that sends as fast as it can is read only as far as its tokens go.
+// The host reads from an outsider that sends as fast as it can only as many bytes as the tokens of
+// the outsider allow.
 func TestMeteredConn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const span, size = 10 * time.Second, 100
