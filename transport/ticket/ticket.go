@@ -19,15 +19,15 @@
 //   - members count uses and revoke tickets by agreement, whichever member is asked;
 //   - a ticket outlives the member that has issued it, as all members keep its record;
 //   - a member knows the public keys of tickets and not their seeds, so that a member that is kicked cannot
-//     come back with a ticket of another.
+//     join again with a ticket that another member has issued.
 //
 // The price is that members must agree when a ticket is made: without a quorum no ticket can be
 // made. In return lines are short: a signature alone would take 86 characters of a line, and
 // members could not count the uses of the ticket. A line has about 80 characters with two IPv4
 // addresses.
 //
-// A newcomer signs its own ID, which the connection has proven, so that a claim that was overheard
-// is of no use to others. The member answers with a MAC by the ticket's public key, which only
+// A newcomer signs its own ID, which the connection has proven. So other peers cannot use a claim
+// that they have overheard. The member answers with a MAC by the ticket's public key, which only
 // members and the holder know: an impostor cannot make it.
 //
 // Members share no secret. A peer that a launcher starts later has a claim signed by the launcher's
@@ -64,7 +64,7 @@ const (
 // padding, of these bytes:
 //
 //	expiry (varint, Unix seconds)   seed (16)   identity (8)   length of job, job   addresses
-//	the first 4 bytes of the SHA-256 of the bytes before, against slips of the hand in copying
+//	the first 4 bytes of the SHA-256 of the bytes before, which detects errors of copying
 const prefix = "elrun2."
 
 // Identity identifies a job. Two jobs with the same name have different identities.
@@ -193,8 +193,9 @@ func decode(b []byte) (Ticket, error) {
 	return t, err
 }
 
-// Forms of an encoded address: an IP address with a TCP port; the IP address of an earlier one,
-// whose index is added to the form, with another port; or any multiaddr, after its length.
+// Forms of an encoded address: an IP address with a TCP port; an index, added to the form, of an
+// earlier address whose IP address is repeated with another port; or any multiaddr, after its
+// length.
 const (
 	addrIP4   = 4
 	addrIP6   = 6
