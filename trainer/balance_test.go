@@ -208,8 +208,7 @@ func TestReasonsFitTheShares(t *testing.T) {
 	}
 }
 
-// A newcomer begins with a share that suits the speed that it measured in its trial. The present members keep their measured
-// speeds.
+// A newcomer begins with a share that suits the speed that it measured in its trial. The other members keep their measured speeds.
 func TestAJoinerBeginsWithWhatItHasTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := manyMicrobatches(60, true)

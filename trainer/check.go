@@ -16,7 +16,7 @@ import (
 //
 //   - The same samples have bit-identical gradients and losses, also if the gradients begin at
 //     other multiples of exact.Alignment, and after a call with other samples.
-//   - Gradients are added to the present values of the memory, and do not change after Batch.Done.
+//   - Gradients are added to the values in the memory, and do not change after Batch.Done.
 //   - Parameters are not modified, and not read before they have been waited for (Model.Waits): they
 //     are filled with NaN until then.
 //   - Each group has the same bits as in a call of its own (Model.Grouped), and several microbatches

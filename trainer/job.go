@@ -168,7 +168,8 @@ func (j *job) finished() bool {
 //
 // The step is not reported unless it was already stable. If the other peers were cut off rather
 // than killed, they may lack this peer's part of the commit record, and commit the step with
-// other shares. If the step was stable at one of them, their report contains this peer's part.
+// other shares. If the step was stable at another peer, the report of that peer contains this peer's
+// part.
 func (j *job) endAlone(ctx context.Context) error {
 	if err := j.decisions.decideAlone(ctx, j.state.committed()); err != nil {
 		return err

@@ -302,7 +302,7 @@ func (l *linkMonitor) probe() {
 	if l.meter == nil {
 		return
 	}
-	// Each step earns a budget of 1/probeShare of the bytes that a ring sends, up to a limit.
+	// Each step adds 1/probeShare of the bytes that a ring sends to the budget, up to a limit.
 	if l.probeBudget < maxFirstProbes*firstProbe {
 		l.probeBudget += 2 * l.bytes / probeShare
 	}
@@ -312,8 +312,8 @@ func (l *linkMonitor) probe() {
 		to := (l.self + l.probeDistance) % n
 		p := l.known[l.self][to]
 		size := probeLength(p)
-		// Skip links within the host. As long as there are unmeasured links, skip the measured
-		// ones; after that, skip only the link that the ring measures.
+		// Skip links within the host. As long as there are unmeasured links, skip measured links;
+		// after that, skip only the link that the ring measures.
 		if l.host[to] == l.host[l.self] || p != 0 && (l.unknown() > 0 || to == l.next()) {
 			continue
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// The estimate approaches the true value, whatever the shares. The gradient of a sample is the true gradient plus independent
-// noise.
+// The estimate approaches the true value, for equal and unequal shares. The gradient of a sample is the true gradient plus
+// independent noise.
 func TestNoiseScaleOfKnownNoise(t *testing.T) {
 	const dim, sigma, each = 50, 3.0, 0.2 // trace dim*sigma^2, norm dim*each^2
 	want := sigma * sigma / (each * each)

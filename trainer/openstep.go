@@ -202,10 +202,11 @@ func (o *openStep) readAhead(p stepPlan, rank int) {
 }
 
 // shrinkBatch handles a model that has run out of memory. It halves the microbatches per call, or,
-// at one microbatch per call, bounds this peer's share at half its present size. It returns an
-// error that makes all ranks leave the session, because the others learn the bound at the entry of
-// the next session. The failed call may have added a part of its gradients to the sums, so all
-// computed microbatches are dropped. No reduction may be under way.
+// at one microbatch per call, bounds this peer's share at half its current size. It returns an error
+// that makes all ranks leave the session, because the others learn the bound at the entry of the
+// next session. If the share has only one microbatch, the error ends the job at this peer. The
+// failed call may have added a part of its gradients to the sums, so all computed microbatches are
+// dropped. No reduction may be under way.
 func (o *openStep) shrinkBatch(p stepPlan, share int, cause error) error {
 	switch n := min(share, o.together()); {
 	case n > 1:

@@ -72,7 +72,7 @@ type census struct {
 	sent map[point]int // the key has number 0; the value is the number of messages of its class
 }
 
-// add counts a message. As the argument of stage it kills nobody.
+// add counts a message. It returns false, so that stage kills no member.
 func (c *census) add(m simnet.Message) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

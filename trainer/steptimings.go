@@ -31,10 +31,10 @@ type stepTimings struct {
 }
 
 // publish evaluates a committed step in a view, with this peer's measurements in own. exchange is
-// the time of the exchange of reports; all ranks have finished their reductions by then, so it is
-// latency only. The slowest rank does not wait for another rank, so the rest of the step's time is
-// fixed or communication. costs are the costs of the ranks, nil if they are not known, and bytes is
-// the encoded length of the gradients.
+// the time of the exchange of reports. It consists of latency only, because all ranks have finished
+// their reductions before. The slowest rank does not wait for another rank, so the remaining time of
+// the step is the fixed part and communication. costs are the costs of the ranks, nil if they are
+// unknown, and bytes is the encoded length of the gradients.
 func (p *stepTimings) publish(v elastic.View, reports []rankReport, exchange time.Duration, own work, costs []loadbal.Cost, bytes int) {
 	if p.epoch != v.Epoch {
 		p.epoch, p.window = v.Epoch, nil

@@ -109,9 +109,9 @@ type Config struct {
 //     passes correspond to ordinary training; with c.BySpeed Microbatch stays, because shares
 //     are counted in local steps;
 //   - Steps, if it is set, becomes the number of rounds with at least as many samples;
-//   - c.Outer and c.Rate replace Optimizer and Schedule, which apply to local steps from now on, as
-//     does Gradients.Clip. Schedule gets the number of the step of ordinary training at the same position in
-//     the pass;
+//   - c.Outer and c.Rate replace Optimizer and Schedule. The given Optimizer, Schedule and
+//     Gradients.Clip then apply to local steps. Schedule gets the number of the step of ordinary
+//     training at the same position in the pass;
 //   - Gradients.Delay is c.Delay;
 //   - Settings also has the fields of c.
 //

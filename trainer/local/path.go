@@ -131,8 +131,8 @@ func (p *path) compute(b *trainer.Batch, samples []int, displacement [][]float32
 }
 
 // rate returns the learning rate of local step k, from 1, of a path of the given number of local
-// steps. The schedule counts steps of ordinary training; a round has p.steps.steps of these steps. A rate
-// that is not finite is an error, because it would make every parameter useless at once.
+// steps. The schedule counts steps of ordinary training; a round has p.steps.steps of these steps. A
+// rate that is not finite is an error, because it would make every parameter infinite or NaN.
 func (p *path) rate(round, k, steps int64) (float64, error) {
 	if p.bySpeed { // paths of all lengths span the whole round
 		k = 1 + (k-1)*p.steps.steps/steps

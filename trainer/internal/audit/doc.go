@@ -31,7 +31,7 @@
 //	                      and gather the fingerprints; Judge decides who is wrong
 //
 // Here record s is the commit record of step s. Before the fingerprints are published only the
-// auditor knows of an audit, so a member that cheats risks an audit in each step. An audit changes
+// auditor knows that it audits, so a member that cheats risks an audit in each step. An audit changes
 // neither shares nor sums: the weights are the same as without it. An audit under way is dropped
 // when the members change.
 //
