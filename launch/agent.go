@@ -39,16 +39,16 @@ const (
 //	write   sends the messages of the outbox, until Close and while the launcher lives
 //
 // Only the end of the socket means that the launcher is dead. A launcher that does not read,
-// because it is stopped or its own output is stuck, blocks nobody: its messages wait in the
-// outbox, which drops and counts some of them when it is full (backpressure). Only Close waits for
-// such a launcher, because the job's result is written last.
+// because it is stopped or its own output is stuck, does not block the peer: messages to the
+// launcher wait in the outbox, which drops and counts some of them when it is full. Only Close
+// waits for such a launcher, because the job's result is written last.
 //
-// Emit never writes by itself, but it lets the writer run first. An event in the launcher's socket
-// outlives this process, and on a single processor the writer might otherwise run only many steps
-// later.
+// Emit does not write to the socket, but it waits up to emitWait until the writer has written the
+// event: an event in the launcher's socket outlives this process. Without the wait, the writer
+// might run only many steps later on a single processor.
 type agent struct {
-	// pipe is the socket to the launcher. Close leaves it open: its end would tell the launcher
-	// that this process has ended.
+	// pipe is the socket to the launcher. Close leaves it open, so that read still detects the
+	// launcher's death.
 	pipe *pipe
 	exit func(int) // os.Exit, replaced in tests
 
@@ -72,11 +72,11 @@ type agent struct {
 	onDead      func(elastic.ID)      // nil until there is a group to inform
 	onOrder     func(message)         // nil until there is a group to inform
 	onDirectory func(directoryUpdate) // nil unless the process belongs to a Program
-	onFound     func(elastic.Member)  // nil in tests
+	onFound     func(elastic.Member)  // nil until watchFound
 }
 
-// openAgent takes ownership of descriptor fd, the socket to the launcher. Child processes of this
-// process do not inherit it any more.
+// openAgent takes ownership of descriptor fd, the socket to the launcher. From then on child
+// processes of this process do not inherit the descriptor.
 func openAgent(fd int) (*agent, error) {
 	// Check the descriptor before any change to it: if it is no launcher's socket, another part of
 	// this process owns it.
@@ -113,8 +113,8 @@ func newAgent(conn net.Conn, exit func(int)) *agent {
 // hello registers this peer with the launcher and waits for the order that says how to join. An
 // abort is an error that wraps ErrLauncher.
 func (a *agent) hello(ctx context.Context, job string, self elastic.Member) (startOrder, error) {
-	// The reducer is set before the message is sent, because the events of elastic.Join (the first
-	// view is one of them) follow the answer.
+	// Set the reducer before the message is sent, because the events of elastic.Join, such as the
+	// first view, follow the answer.
 	a.mu.Lock()
 	a.reducer = newReducer(job, self)
 	a.mu.Unlock()
@@ -205,7 +205,7 @@ func (a *agent) watchDead(f func(elastic.ID)) {
 }
 
 // describe tells the launcher the Program of this process, and registers the function learn, which
-// gets the updates about its services.
+// gets the updates about the services of the Program.
 func (a *agent) describe(info programInfo, learn func(directoryUpdate)) {
 	a.mu.Lock()
 	a.onDirectory = learn
@@ -283,9 +283,9 @@ func (a *agent) dispatch(m message) {
 	}
 }
 
-// Emit implements event.Sink. It does not block on a launcher that does not read: the outbox then
-// drops events of the less important classes. It also keeps the status that this peer's control
-// socket reports.
+// Emit implements event.Sink. It also updates the status that this peer's control socket reports.
+// If the launcher does not read, Emit returns after at most emitWait, and a full outbox drops
+// events of the less important classes.
 func (a *agent) Emit(e event.Event) {
 	a.mu.Lock()
 	if a.reducer != nil {
@@ -361,7 +361,7 @@ func (a *agent) status() Status {
 }
 
 // Close sends the queued messages, for as long as the launcher lives, and drops later events. The
-// connection stays open, because its end reports the launcher's death.
+// connection stays open, because its end shows the launcher's death.
 func (a *agent) Close() error {
 	a.out.close()
 	a.work.Wait()

@@ -81,13 +81,13 @@ type process interface {
 	send(m message)
 	// signal sends sig to the process group. After the end of the process it does nothing.
 	signal(sig syscall.Signal)
-	// ask sends sig to the peer alone: a shell that started the peer has to go on after it. If the
-	// peer is unknown or has ended, the whole process group gets sig. A stopped process is
-	// continued, because it could not handle the signal.
+	// ask sends sig to the peer alone: a shell that started the peer has to go on after the peer's
+	// end. If the peer is unknown or has ended, the whole process group gets sig. A stopped process
+	// is continued, because it could not handle the signal.
 	ask(sig syscall.Signal)
 	// setPID records the process ID of the peer.
 	setPID(pid int)
-	// pid returns the process ID of the peer, as far as it is known.
+	// pid returns the process ID of the peer, or of a wrapper that started the peer; 0 if unknown.
 	pid() int
 	// suspect kills the process if it is stopped. If the process is on this host, the results say
 	// at once whether it was stopped; if it is on another host, the receiver's halted is called
@@ -95,11 +95,11 @@ type process interface {
 	suspect() (pid int, halted bool)
 }
 
-// receiver gets the output, the messages and the end of a process. Each output stream, the
-// messages and the end come from one goroutine each. The end comes after all messages; output may
-// still come after the end.
+// receiver gets the output, the messages and the end of a process. Calls about the same output
+// stream are not concurrent, and neither are the other calls. The end comes after all messages;
+// output may still come after the end.
 type receiver interface {
-	output(t target, part []byte) // the sender owns part
+	output(t target, part []byte) // the caller owns part
 	outputEnd(t target)
 	message(m message, pid int) // pid is 0 if the sender is not known
 	protocolError(err error)    // the process violates the protocol
@@ -121,8 +121,8 @@ type child struct {
 	kicked  bool      // the process was put out of the job on request
 }
 
-// feed is the receiver in a launcher: it passes output to the console and to the peer's log, and
-// everything else to the launcher's loop.
+// feed is the receiver in a launcher: it passes output to the console and to the peer's log, events
+// to the event log, and messages and the end to the launcher's loop.
 type feed struct {
 	index int
 	con   *console
@@ -212,8 +212,9 @@ func (f *feed) close() {
 	}
 }
 
-// openLog opens the log of a peer, which only this user may read. It returns nil if dir is "".
-// For a restarted peer (again) it appends to the file, so that the output of the crash stays.
+// openLog opens the log of a peer, which only this user may read. It returns nil if dir is "". If
+// again is set, for a restarted peer, it appends to the file, so that the output before the crash
+// is kept.
 func openLog(dir, name string, again bool) (*os.File, error) {
 	if dir == "" {
 		return nil, nil

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// agentScript returns the command that finds elrun on a host and starts its agent. It works in
-// any login shell of the user, because that shell only runs sh. With copied, the script reads
-// elrun from its standard input if the cache lacks it. The copy is renamed into place, so that
-// two launchers that copy at once do not run half a file. The script marks the copy as used, so that
-// its agent does not remove it as an old one.
+// agentScript returns the command that finds elrun on a host and starts its agent. It works in any
+// login shell of the user, because that shell only runs sh. If copied is not nil, the script runs
+// the copy of elrun in the cache. It reads a missing copy from its standard input and renames the
+// complete file, so that two launchers that copy at once do not run half a file. The script marks
+// the copy as used, so that its agent does not remove it as an old one.
 func agentScript(self string, copied *copiedFile) string {
 	script := fmt.Sprintf(`p=$(command -v elrun) || p=%s; [ -x "$p" ] || { echo "%snone"; exit 1; }; exec "$p" agent`, quote(self), agentMark)
 	if copied != nil {
@@ -28,7 +28,7 @@ func agentScript(self string, copied *copiedFile) string {
 	return "exec sh -c " + quote(script)
 }
 
-// quote quotes s as one word for a shell; csh and fish understand it as well.
+// quote quotes s as one word for a shell; csh and fish accept the result as well.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // copiedFile is a file of this host that other hosts get a copy of.
@@ -140,8 +140,8 @@ func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
 	return nil
 }
 
-// hostError is an error that the host reports, in words for people. It takes the place of ssh's
-// own error, which would only say that the connection ended.
+// hostError is an error of the agent or of the preparation of a host, in words for people. connect
+// returns it instead of ssh's own error, which would only say that the connection ended.
 type hostError struct{ text string }
 
 // Error implements error.
@@ -151,7 +151,7 @@ func (e *hostError) Error() string { return e.text }
 // greetings.
 const maxGreeting = 10_000
 
-// greet runs the protocol with the agent up to the point where it can start peers. It restarts the
+// greet runs the protocol with the agent until the agent is ready to start peers. It restarts the
 // timer limit while a file is being copied.
 func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
 	// Find or copy elrun, check its version, and describe the job.
@@ -162,8 +162,8 @@ func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
 	switch {
 	case err != nil:
 		return err
-	// An elrun that writes no Ready frame is older than the protocol, or another program of that
-	// name.
+	// An elrun that writes no Ready frame is older than the protocol, or is another program with
+	// this name.
 	case first.Ready == nil:
 		return &hostError{"its elrun does not answer as an agent: install the same version, or use --copy"}
 	case first.Ready.Protocol != agentProtocol:
@@ -270,8 +270,7 @@ func (h *remoteHost) reachable(others []hostAddrs) (probeResult, error) {
 }
 
 // request sends a frame and returns the first frame for which the function answers returns true. It
-// must be called before run, which reads all frames. It kills the connection's process after the
-// timeout.
+// must be called before run, which reads all frames. After the timeout it kills ssh.
 func (h *remoteHost) request(f frame, answers func(frame) bool) (frame, error) {
 	// A read of the connection has no deadline of its own; it fails when the process ends.
 	limit := time.AfterFunc(max(h.timeout, doctorPeriod), func() { _ = h.cmd.Process.Kill() })

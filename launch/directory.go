@@ -31,7 +31,7 @@ type serviceEntry struct {
 	Host   string   `json:"host,omitempty"`
 	Socket string   `json:"socket,omitempty"` // path of a Unix socket on Host
 	Addrs  []string `json:"addrs,omitempty"`  // HOST:PORT of TCP listeners
-	Ended  string   `json:"ended,omitempty"`  // why it will not come back
+	Ended  string   `json:"ended,omitempty"`  // why the service has ended for good
 }
 
 // servingNode is a service's message to the launcher: the addresses on which it listens.
@@ -61,8 +61,8 @@ func (s servingNode) check() error {
 	return nil
 }
 
-// directory holds the services of a program, as one of its processes knows them. Launcher updates
-// change it; calls wait in find until a service is known. It is safe for concurrent use.
+// directory has the services of a program, in each process of the program. Updates from the
+// launcher change it; find waits until a service listens. It is safe for concurrent use.
 type directory struct {
 	// mu guards the fields below.
 	mu       sync.Mutex
@@ -94,7 +94,7 @@ func (d *directory) learn(u directoryUpdate) {
 	for _, s := range u.Services {
 		d.services[s.Name] = s
 	}
-	// This wakes every call in find; each looks up its own service again.
+	// This wakes every call of find, which then looks up its service again.
 	close(d.changed)
 	d.changed = make(chan struct{})
 }
@@ -137,8 +137,8 @@ func (d *directory) find(ctx context.Context, name string) (serviceEntry, error)
 	}
 }
 
-// dialPeriod is the time limit of a connection attempt to one address, so that an address behind
-// a firewall does not hold up the attempts at the others.
+// dialPeriod is the time limit of a connection attempt to one address, so that an address behind a
+// firewall does not delay the attempts at the other addresses.
 const dialPeriod = 2 * time.Second
 
 // dial connects to a service: through its Unix socket on the same host, by TLS on other hosts.

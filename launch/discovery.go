@@ -12,19 +12,20 @@ import (
 	"github.com/elrun/elrun/internal/printable"
 )
 
-// Discovery announces a job outside of it, so that newcomers find members that their ticket does
-// not name. Jobs are looked up by a key, the public half of the ticket's key, which only members
-// and holders of the ticket know. A result is a hint only; newcomers and members authenticate each
+// Discovery announces a job on a network, so that newcomers find members that their ticket does not
+// name. Jobs are looked up by a key, the public half of the ticket's key, which only members and
+// holders of the ticket know. A result is a hint only; newcomers and members authenticate each
 // other when they connect.
 //
 // The launchers of a job announce it if it is open to the network and has tickets: at each change
-// of its members or tickets, and every 30 seconds. The end of the job is announced as a job
-// without members. Launchers whose peers join by a ticket look up its key until one of these peers
+// of its members or tickets, and every 30 seconds. The end of the job is announced as a job without
+// members. A launcher whose peers join by a ticket looks up the ticket's key until one of its peers
 // is a member.
 type Discovery interface {
-	// Announce makes the members known under each of the keys, for some minutes.
+	// Announce publishes the members under each of the keys, for some minutes.
 	Announce(ctx context.Context, keys []string, members []elastic.Member) error
-	// Find returns the members that were last announced under a key. No result is no error.
+	// Find returns the members that were last announced under a key. If there are none, the error
+	// is nil.
 	Find(ctx context.Context, key string) ([]elastic.Member, error)
 }
 
@@ -43,12 +44,12 @@ const (
 	// lookupPause is the pause before the second lookup; it doubles up to maxLookupPause.
 	lookupPause    = 250 * time.Millisecond
 	maxLookupPause = 5 * time.Second
-	// seekNews is the time without a result after which people are told.
+	// seekNews is the time without a result after which a line tells people so.
 	seekNews = 5 * time.Second
 )
 
-// openTicket is a ticket that still admits peers. Its key is public: it lets nobody in, it only
-// names the job to holders of the ticket.
+// openTicket is a ticket that still admits peers. Its key is public and admits nobody; holders of
+// the ticket look up the job by the key.
 type openTicket struct {
 	Key    string `json:"key"`
 	Expiry int64  `json:"expiry"` // Unix seconds
@@ -104,7 +105,7 @@ func announcementOf(k known, now time.Time) (a announcement) {
 type announcer struct {
 	to      Discovery
 	say     func(string)
-	updates chan known // capacity 1: the latest news
+	updates chan known // capacity 1: the latest state
 
 	failed bool // the last announcement failed, and people were told
 }
@@ -114,7 +115,7 @@ func newAnnouncer(to Discovery, say func(string)) *announcer {
 	return &announcer{to: to, say: say, updates: make(chan known, 1)}
 }
 
-// update passes the latest known state of the job to run. It replaces news that run has not read
+// update passes the latest known state of the job to run. It replaces a state that run has not read
 // yet. Only one goroutine may call it.
 func (a *announcer) update(k known) {
 	select {
@@ -131,8 +132,7 @@ func (a *announcer) run(ctx context.Context) (latest known) {
 	var last time.Time
 	for {
 		select {
-		// Changes that follow each other quickly make one announcement: announceGap passes
-		// between two.
+		// Changes within announceGap make one announcement.
 		case latest = <-a.updates:
 			timer.Reset(max(0, announceGap-time.Since(last)))
 		case <-timer.C:
@@ -183,8 +183,8 @@ func (s *seeker) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	begun, failed, found, missed := time.Now(), false, false, false
-	// The members found are passed on after each lookup; people get one line for each kind of
-	// trouble.
+	// Pass on the members after each lookup that finds any. Print at most one line for each kind of
+	// failure.
 	for pause := lookupPause; ; pause = min(2*pause, maxLookupPause) {
 		select {
 		case <-timer.C:
@@ -209,8 +209,8 @@ func (s *seeker) run(ctx context.Context) {
 	}
 }
 
-// discoveryState is a launcher's part in a Discovery. The launcher's loop owns it, except for
-// found and known, which its goroutines write.
+// discoveryState is the state of a launcher that announces or looks up a job. The launcher's loop
+// owns it, except for found and known, which its goroutines write.
 type discoveryState struct {
 	announcer *announcer            // nil without a Discovery
 	found     chan []elastic.Member // results of the seeker; the latest one counts
@@ -221,8 +221,8 @@ type discoveryState struct {
 	known     known // the announcer's last state; valid once work is done
 }
 
-// start begins to announce the job in to, unless to is nil. If the peers are to join by the ticket
-// with this key, it looks up the key as well. say prints lines for people.
+// start begins to announce the job in to, unless to is nil. key is the public key of the ticket by
+// which the peers join; start looks it up unless it is "". say prints lines for people.
 func (d *discoveryState) start(ctx context.Context, to Discovery, key string, say func(string)) {
 	if to == nil {
 		return

@@ -8,8 +8,8 @@ import (
 )
 
 // maxDrained bounds the bytes that are read from a stream after its deadline. It is more than a
-// pipe or a socket buffers by default, and ends the reading of a stream that is filled again and
-// again.
+// pipe or a socket buffers by default. It ends the reading of a stream to which a process keeps
+// writing.
 const maxDrained = 1 << 20
 
 // drainReader reads a stream until its deadline, and after it only the data that is already

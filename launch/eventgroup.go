@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// eventGroup collects events that report the same thing about several members, to print one line
+// eventGroup collects events of one kind with one reason about several members, to print one line
 // about all of them.
 type eventGroup struct {
 	kind, reason string
@@ -30,15 +30,15 @@ func groupOf(e event.Event, line string, now time.Time) *eventGroup {
 		c.reason, c.members = b.Reason, []string{b.Who}
 	case event.Fenced:
 		c.reason, c.members = b.Reason, []string{b.Who}
-		c.due = now.Add(costPeriod) // the next view may report it first
+		c.due = now.Add(costPeriod) // the line about the next view may report it first
 	default:
 		return nil
 	}
 	return c
 }
 
-// collect holds back the line about e for a moment if the same thing may be reported about other
-// members. It returns the lines to print now.
+// collect delays the line about e if the same event may follow for other members. It returns the
+// lines to print now.
 func (l *membershipLog) collect(e event.Event, line string, now time.Time) []string {
 	next := groupOf(e, line, now)
 	if next == nil {
@@ -70,8 +70,8 @@ func (l *membershipLog) takeDue(now time.Time) []string {
 	return lines
 }
 
-// dropReported removes from the waiting groups a member that was put out of the view, because
-// another line reports that.
+// dropReported removes the member with a short ID from the waiting groups of members that were put
+// out, because the line about a change reports the member.
 func (l *membershipLog) dropReported(id string) {
 	for _, w := range l.groups {
 		if w.kind == (event.Fenced{}).Name() {
@@ -106,8 +106,8 @@ func (l *membershipLog) checkLoad() {
 	}
 }
 
-// maybeOverload reports whether a member may be gone because its host was too slow: it was silent,
-// and its process did not end.
+// maybeOverload reports whether a member may be gone because its host was too slow: the member was
+// silent or put out, and its process has not ended.
 func (r *reason) maybeOverload() bool {
 	return !r.left && r.end == "" && (r.out || r.cause == "silent" || r.cause == "unreachable")
 }

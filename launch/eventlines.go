@@ -9,11 +9,11 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// other returns the line for an event that is no membership change by itself. All peers report
-// such an event at about the same time, so a key decides which reports mean the same. The first
-// report makes the line; further reports with the same key are dropped. The line waits for
-// collectPeriod, so that one line covers several members (eventgroup.go). The key has the epoch,
-// so that the same event in a later view is news again.
+// other returns the line for an event that is no membership change by itself. All peers report such
+// an event at about the same time, so each report has a key: the first report makes the line, and
+// further reports with the same key are dropped. Some lines wait for collectPeriod, so that one
+// line covers several members (eventgroup.go). The key has the epoch, so that the same event in a
+// later view is reported again.
 func (l *membershipLog) other(e event.Event, now time.Time) []string {
 	line, pause := l.formatOther(e), time.Duration(0)
 	if line == "" {
@@ -21,25 +21,27 @@ func (l *membershipLog) other(e event.Event, now time.Time) []string {
 	}
 	key := fmt.Sprint(e.Epoch, line)
 	if r, ok := e.Body.(event.Resync); ok && r.Began {
-		key = fmt.Sprint(e.Epoch, "began") // one line for all peers that begin
+		key = fmt.Sprint(e.Epoch, "began") // one line for all peers that differ at the beginning
 	}
 	if q, ok := e.Body.(event.Quorum); ok {
-		key = fmt.Sprint(e.Epoch, q.State) // not the counts, which change as members come and go
+		key = fmt.Sprint(e.Epoch, q.State) // without the counts, which change
 		switch q.State {
 		case "waiting":
 			pause, l.waiting = waitingPause, true
 		case "back":
 			if !l.waiting {
-				return nil // people were not told that the peers wait
+				return nil // no line has said that the peers wait
 			}
 			l.waiting = false
 		}
 	}
-	// A missing quorum may last for hours and is told again after a pause; all else is told once.
+	// A missing quorum may last for hours and is reported again after a pause. Other events are
+	// reported once.
 	if at, ok := l.reported[key]; ok && (pause == 0 || now.Sub(at) < pause) {
 		return nil
 	}
-	// Forgetting everything bounds the memory of long jobs, at the price of a line told twice.
+	// Clearing the map bounds the memory of long jobs; afterwards a line may be printed a second
+	// time.
 	if len(l.reported) > maxReported {
 		clear(l.reported)
 	}
@@ -78,9 +80,10 @@ func (l *membershipLog) formatOther(e event.Event) string {
 	return ""
 }
 
-// formatAudit describes the result of the audit of a step. There are three. A majority agrees,
-// and the peers with another result were put out. Or there is no majority, and only the suspects
-// can be named. Or all peers computed the same, but the sum differs: the data changed on its way.
+// formatAudit describes the result of the audit of a step. In the first case a majority agrees, and
+// the peers with another result were put out. In the second case there is no majority, and the line
+// names the suspects. In the third case all peers computed the same, but the sum differs: data
+// changed in transit.
 func (l *membershipLog) formatAudit(a event.Audit, step int64) string {
 	var who []string
 	for _, id := range a.Who {

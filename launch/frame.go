@@ -13,8 +13,8 @@ import (
 )
 
 // frame is a message between a launcher and the agent of a host, one line of JSON. Index is the
-// index of the peer concerned. Exactly one field of order and report, or Message, is set (PID goes
-// with Message or Stopped). The order is
+// index of the peer that the frame is about. Exactly one of Message and the fields of order and
+// report is set; PID belongs to Message or Stopped. The order of the frames is
 //
 //	launcher  begin ... part ......... probe or doctor ... any of spawn, message, signal, suspect, ask, beat ... ended (end)
 //	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, exit, stopped, answer (end)
@@ -44,7 +44,7 @@ type order struct {
 	Ended   *Status      `json:"ended,omitempty"` // record of the job's end
 }
 
-// set returns which of the fields are set.
+// set reports for each field whether it is set.
 func (o *order) set() []bool {
 	return []bool{o.Begin != nil, o.Part != nil, len(o.Probe) > 0, o.Doctor, o.Spawn != nil, o.Signal != nil, o.Suspect, o.Ask != nil,
 		o.Beat, o.Ended != nil}
@@ -65,7 +65,7 @@ type report struct {
 	Exit     *exitReport  `json:"exit,omitempty"`    // the last frame of a peer except for output
 }
 
-// set returns which of the fields are set.
+// set reports for each field whether it is set.
 func (r *report) set() []bool {
 	return []bool{r.Ready != nil, r.Need, r.Prepared != nil, r.Refused != "", r.Probed != nil, r.Findings != nil, r.Output != nil,
 		r.Answer != nil, r.Mistake != "", r.Stopped, r.Exit != nil}
@@ -173,7 +173,8 @@ type exitReport struct {
 const (
 	// agentProtocol is the version of the protocol between launcher and agent.
 	agentProtocol = 1
-	// maxFrame bounds a line in bytes: the longest answer and the rest of its frame.
+	// maxFrame bounds a line in bytes: the longest reply, and the other parts of a frame with a
+	// reply.
 	maxFrame = maxReply + 1<<10
 	// maxPart bounds the bytes of a file or a stream in one frame.
 	maxPart = 256 << 10
@@ -189,7 +190,7 @@ func decodeFrame(line []byte) (frame, error) {
 	if err := json.Unmarshal(line, &f); err != nil {
 		return frame{}, fmt.Errorf("%w: %w", errFrame, err)
 	}
-	// Readers switch on the field that is set, so exactly one must be.
+	// Readers switch on the field that is set, so exactly one field must be set.
 	set := 0
 	for _, there := range slices.Concat(f.order.set(), f.report.set(), []bool{f.Message != nil}) {
 		if there {

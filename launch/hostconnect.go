@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// hostConnects connects hosts that are added while the job runs (elrun scale JOB HOST:N). The
-// launcher's loop owns it, as it owns the hostList; each connection attempt has a goroutine of
-// its own, which ends with ctx.
+// hostConnects connects to hosts that are added while the job runs (elrun scale JOB HOST:N). The
+// launcher's loop owns it, as it owns the hostList; each connection attempt has a goroutine of its
+// own, which ends with ctx.
 type hostConnects struct {
 	plan    hostPlan
 	orphans *childReaper

@@ -64,7 +64,7 @@ func (r *runner) connect(ctx context.Context) error {
 	for _, err := range failed {
 		r.report.printf("%v; the job runs on the other hosts", err)
 	}
-	// From here the number of peers is fixed, and frames of the agents are passed on.
+	// From here on the number of peers is known, and the frames of the agents are handled.
 	r.peers.want = room
 	r.rendezvous.expectAll(room)
 	for _, h := range hosts.hosts {
@@ -85,10 +85,10 @@ func joinErrors(errs []error) string {
 	return strings.Join(words, "; ")
 }
 
-// dropUnreachable leaves out hosts, as few as it finds, until each pair of the remaining hosts can
-// connect in at least one direction, or with relays through a third host. It returns the causes. If
-// others is set, peers do not listen at the addresses of the probes, and dropUnreachable does
-// nothing.
+// dropUnreachable leaves out hosts until each pair of the remaining hosts can connect in at least
+// one direction or, if relays is set, through a third host. It tries to leave out few hosts, and
+// returns an error for each of them. If others is set, peers do not listen at the addresses of the
+// probes, and dropUnreachable does nothing.
 func (l *hostList) dropUnreachable(others, relays bool) (failed []error) {
 	if others || len(l.hosts) < 2 {
 		return nil
@@ -115,7 +115,7 @@ func (l *hostList) dropUnreachable(others, relays bool) (failed []error) {
 		failed = append(failed, fmt.Errorf("host %s: cannot connect with host %s (%s): let TCP through%s", name, other, results[worst].Failed[other], advice))
 		out[worst] = true
 	}
-	// The agents of the hosts that were left out are not needed any more.
+	// End the agents of the hosts that were left out.
 	var rest []*remoteHost
 	for i, h := range l.hosts {
 		if out[i] {
@@ -137,8 +137,8 @@ func (l *hostList) tryAll() (results []probeResult, errs []error) {
 	}
 	var work sync.WaitGroup
 	for i, h := range l.hosts {
-		// Each host tries the addresses of all others; both directions count, as a firewall may
-		// block one only.
+		// Each host tries the addresses of all other hosts. So two hosts try both directions: a
+		// firewall may block only one direction.
 		var rest []hostAddrs
 		for k, o := range l.hosts {
 			if k != i {
@@ -189,8 +189,8 @@ func anyOf(n int, ok func(int) bool) bool {
 	return false
 }
 
-// assign assigns peers to the slots of the hosts, in order. most is the largest number of peers in
-// all; 0 means no bound.
+// assign assigns peers to the slots of the hosts, in order. most bounds the total number of peers;
+// 0 means no bound.
 func (l *hostList) assign(most int) {
 	for _, h := range l.hosts {
 		if h.Slots == 0 {
@@ -207,7 +207,7 @@ func (l *hostList) assign(most int) {
 // hostFor returns the host for a peer: its assigned host or, if there is none or it was lost, the
 // host with the fewest peers per slot.
 func (l *hostList) hostFor(index int, running map[int]*child) *remoteHost {
-	// A nil list stands for this host alone.
+	// With a nil list all peers run on this host.
 	if l == nil {
 		return nil
 	}
@@ -295,7 +295,7 @@ func (l *hostList) addConnected(a hostConnect) (waits bool) {
 	return waits
 }
 
-// overdue returns the orders whose hosts take long to connect.
+// overdue returns the orders whose hosts take long to connect and whose users have no answer yet.
 func (l *hostList) overdue(now time.Time) []hostConnect {
 	if l == nil {
 		return nil
@@ -326,8 +326,8 @@ func (l *hostList) beat(now time.Time) {
 	}
 }
 
-// cutOff ends the connections soon if they have not ended by themselves, so that an unresponsive
-// host delays nobody.
+// cutOff ends the connections after hangUpPeriod if they have not ended by themselves, so that an
+// unresponsive host does not delay the launcher.
 func (l *hostList) cutOff() {
 	if l == nil {
 		return

@@ -17,8 +17,8 @@ type Remote struct {
 	Hosts []Host
 	// SSH is the command, with its first arguments, that connects to hosts; "" means ssh.
 	SSH string
-	// Srun connects to hosts by srun in place of ssh: they belong to the Slurm job in which this
-	// process runs.
+	// Srun connects to hosts by srun in place of ssh: the hosts belong to the Slurm job in which
+	// this process runs.
 	Srun bool
 	// ConnectTimeout is the time limit for a host to become ready to start peers. The time to copy
 	// a program does not count. 0 means 10 s.
@@ -54,7 +54,7 @@ func (r *Remote) defaults() {
 	}
 }
 
-// Host is a host on which peers are started through ssh.
+// Host is a host on which peers are started through ssh or srun.
 type Host struct {
 	// Name is the destination for ssh: a name, USER@NAME, or an alias of ~/.ssh/config. The name
 	// localhost means this host, without ssh.
@@ -154,8 +154,8 @@ func parseSlots(text string) (int, error) {
 
 // addHost adds a host to a list, or adds its slots to the entry with the same name.
 func addHost(hosts []Host, h Host) ([]Host, error) {
-	// The name becomes an argument of ssh: a leading dash would be an option, and a ProxyCommand
-	// may pass it to a shell.
+	// The name becomes an argument of ssh: a name with a leading dash would be an option, and a
+	// ProxyCommand may pass the name to a shell.
 	if h.Name == "" || strings.HasPrefix(h.Name, "-") || strings.ContainsAny(h.Name, " \t\r\n'\"\\$`;&|<>()") {
 		return nil, fmt.Errorf("host %q: want a name, or USER@NAME", h.Name)
 	}

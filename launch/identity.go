@@ -29,9 +29,9 @@ type network interface {
 // the group's endpoint, and safe for concurrent use.
 //
 // All members know a member of the first view from the start. A newcomer proves its right to join
-// to each member that it learns of, before it sends the first message to that member. Once it is in
-// a view, all members know it. Other newcomers cannot check a proof: members introduce them to each
-// other.
+// to each member that it learns of, before it sends the first message to that member. Once the
+// newcomer is in a view, all members know it. A newcomer cannot check the proof of another
+// newcomer, so members introduce newcomers to each other.
 type identity struct {
 	elastic.Network // of the endpoint, for the methods that are not overridden below
 	ep              elastic.Endpoint
@@ -49,8 +49,8 @@ type identity struct {
 	inside       bool                  // all members know this ID
 	proofs       map[elastic.ID]*proof // by member; failed ones are not kept
 	lastProven   elastic.ID            // the last member that received the proof
-	learned      time.Time             // when that member was last asked for addresses
-	public       bool                  // it is announced on the local network
+	learned      time.Time             // when a member was last asked for addresses
+	public       bool                  // this ID is announced on the local network
 	closed       bool
 }
 
@@ -63,7 +63,7 @@ type proof struct {
 // provePeriod is the time limit of a newcomer's proof to one member.
 const provePeriod = 30 * time.Second
 
-// learnPeriod is the least time between two requests for the addresses of all members.
+// learnPeriod is the minimum time between two requests for the addresses of all members.
 const learnPeriod = 2 * time.Second
 
 // newIdentity returns an identity that owns ep.
@@ -80,7 +80,8 @@ func (i *identity) endpoint() elastic.Endpoint {
 	return ep
 }
 
-// joinFirstView records that all members know this identity from the start, and introduces them.
+// joinFirstView records that all members know this identity without a proof, and introduces the
+// members.
 func (i *identity) joinFirstView(members []elastic.Member) error {
 	i.mu.Lock()
 	i.inside = true
@@ -88,9 +89,9 @@ func (i *identity) joinFirstView(members []elastic.Member) error {
 	return i.Network.Introduce(members)
 }
 
-// discover announces this identity on the local network, once, and calls found for others that
-// announce the same job; they are not authenticated. If the announcement ends early, failed is
-// called with the cause.
+// discover announces this identity on the local network, once, and calls found for other peers that
+// announce the same job. These peers are not authenticated. If the announcement ends early, failed
+// is called with the cause.
 func (i *identity) discover(found func(elastic.Member), failed func(error)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -161,8 +162,8 @@ func (i *identity) Introduce(members []elastic.Member) error {
 		// A proof that is under way tries the new addresses, too.
 		i.net.Learn([]elastic.Member{m})
 		if i.proofs[m.ID] == nil && !i.closed {
-			// One goroutine for each member: a member that does not answer must not hold up the
-			// proofs to others.
+			// One goroutine for each member: a member that does not answer must not delay the
+			// proofs to other members.
 			begun := &proof{ended: make(chan struct{})}
 			i.proofs[m.ID] = begun
 			credential := i.credential
@@ -184,7 +185,7 @@ func (i *identity) prove(m elastic.Member, c ticket.Credential) error {
 	err := i.net.Prove(ctx, m, c)
 	i.mu.Lock()
 	// A failed proof may mean that the member's addresses are old: the member that received the
-	// last proof may know newer ones.
+	// last proof may know newer addresses.
 	by, asks := i.lastProven, false
 	if err == nil {
 		i.lastProven = m.ID
@@ -201,8 +202,8 @@ func (i *identity) prove(m elastic.Member, c ticket.Credential) error {
 	return err
 }
 
-// askAddrs asks the member with ID by for the current addresses of the others: a host may have got
-// another address after the view was made.
+// askAddrs asks the member with ID by for the current addresses of the other members: the address
+// of a host may have changed after the view was made.
 func (i *identity) askAddrs(by elastic.ID) {
 	ctx, cancel := context.WithTimeout(i.ctx, provePeriod)
 	defer cancel()
@@ -233,7 +234,7 @@ func (i *identity) Send(ctx context.Context, to elastic.ID, msg []byte) error {
 	return i.Network.Send(ctx, to, msg)
 }
 
-// Connect implements elastic.Network. From then on all members know this identity.
+// Connect implements elastic.Network. After the first call all members know this identity.
 func (i *identity) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
 	if err := i.joinFirstView(v.Members); err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 		return Ticket{}, errNoMember
 	}
 	var note string
-	// A ticket for other hosts needs a job that they can reach and find.
+	// A ticket for other hosts needs a job that other hosts can reach and find.
 	if !r.Local {
 		note = p.openJob(ctx)
 		p.publish()
@@ -38,9 +38,9 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 			return p.shown(*p.local, ""), nil
 		}
 	}
-	// The ticket's key comes from a random seed; it admits peers once the members have agreed.
-	// The seed is secret and is in no member's memory but this one's: members keep the public
-	// key.
+	// The ticket's key is made from a random seed. The ticket admits peers once the members have
+	// agreed to it. The seed is secret: only this peer has it, and the other members store the
+	// public key.
 	seed := [ticket.SeedSize]byte{}
 	if _, err := rand.Read(seed[:]); err != nil {
 		return Ticket{}, fmt.Errorf("make a ticket: %w", err)
@@ -53,7 +53,7 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
-	// Only local tickets are kept, so that many elrun join on this host do not use up the job's
+	// Store a local ticket for reuse, so that many elrun join on this host do not use up the job's
 	// tickets.
 	if r.Local {
 		p.local = &t
@@ -68,8 +68,8 @@ func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, use
 	p.mu.Lock()
 	host := p.p2pHost
 	p.mu.Unlock()
-	// The record has this member's time: members whose clocks differ judge the expiry by their
-	// own clocks.
+	// The time of issue is by this member's clock. Each member compares the expiry with its own
+	// clock.
 	now := time.Now().Unix()
 	r := ticket.Record{Root: rootOf(g.View()), Key: t.Signer().ID, Job: t.Job, Made: now, Expiry: t.Expiry.Unix(), Uses: uses}
 	sealed, err := host.Seal(r)
@@ -80,8 +80,8 @@ func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, use
 		return err
 	}
 	p.mu.Lock()
-	// The launcher announces the job under the keys of its tickets (Discovery), so it has to hear
-	// of the new one.
+	// The launcher announces the job under the keys of its tickets (Discovery), so report the new
+	// ticket to the launcher.
 	p.latest.Tickets = ticketsOf(g.View())
 	p.mu.Unlock()
 	p.report()
@@ -127,8 +127,8 @@ func (p *peer) refresh(text string) (Ticket, error) {
 	return p.shown(t, ""), nil
 }
 
-// revoke revokes the ticket with a text or ID, or, if name is "", all tickets that members have
-// issued. It returns a description of the effect.
+// revoke revokes the ticket whose text or ID is name. If name is "", it revokes all tickets that
+// members have issued. It returns a description of the effect.
 func (ad *admission) revoke(ctx context.Context, name string) (string, error) {
 	g := ad.currentGroup()
 	if g == nil {
@@ -138,7 +138,8 @@ func (ad *admission) revoke(ctx context.Context, name string) (string, error) {
 	if t, err := ticket.Parse(name); err == nil {
 		id = elastic.ID(t.Signer().ID)
 	}
-	// named holds the tickets that the name means, and revoked holds the valid ones among them.
+	// named holds the short IDs of the tickets that match name, and revoked the short IDs of the
+	// tickets that this call revokes.
 	var named, revoked []string
 	for _, grant := range g.View().Grants {
 		if grant.Issuer == "" || name != "" && grant.Key != id && grant.Key.Short() != string(id) {
@@ -185,7 +186,7 @@ func (ad *admission) kick(ctx context.Context, name string) (string, error) {
 		time.Since(begun).Round(time.Millisecond)), nil
 }
 
-// choosePeer returns the member of a view that has a name, which is an ID, a short ID or an index.
+// choosePeer returns the member of a view with this name: its ID, its short ID or its index.
 // Members of several launchers may have the same index, so a name that fits several members is an
 // error: kicking the wrong peer cannot be undone.
 func choosePeer(v elastic.View, name string) (elastic.Member, error) {

@@ -13,9 +13,9 @@ const (
 	// overloadedFrom is the number of runnable threads per core above which a host counts as
 	// overloaded (oversubscribed): each thread then waits several times as long as it runs.
 	overloadedFrom = 4
-	// overloadedWait is the same limit for systems that have only the pressure stall information:
-	// the percentage of the last ten seconds in which some thread waited for a core. A merely busy
-	// host stays below it.
+	// overloadedWait is a second limit, for the pressure stall information of the kernel: the
+	// percentage of the last ten seconds in which some thread waited for a core. A merely busy host
+	// stays below it.
 	overloadedWait = 90
 )
 

@@ -126,7 +126,7 @@ func (p *peer) openLater() {
 	})
 }
 
-// unasked returns the members that are not among those that have answered.
+// unasked returns the members that have not answered.
 func unasked(members []elastic.Member, answered map[elastic.ID]bool) []elastic.Member {
 	return slices.DeleteFunc(slices.Clone(members), func(m elastic.Member) bool { return answered[m.ID] })
 }

@@ -3,8 +3,9 @@ package launch
 import "sync"
 
 // outbox is a queue of messages for a reader that may be slow, or stopped for hours. Adding never
-// waits. Each class of messages has a bound, and messages beyond it are dropped and counted. When
-// the reader reads again, it gets a message about the gap in place of the dropped ones.
+// blocks. Each class of messages except result has a bound, and messages beyond the bound are
+// dropped. When the reader reads again, it gets one message with the number of dropped messages in
+// their place.
 //
 // It is safe for concurrent use. One goroutine runs the writer:
 //
@@ -54,8 +55,8 @@ func newOutbox(dropNotice func(lost int) []byte) *outbox {
 	return &outbox{dropNotice: dropNotice, wake: make(chan struct{}, 1)}
 }
 
-// add queues a line and returns a channel that is closed when the socket has it. The channel is
-// nil if the reader is slow or the line was dropped. The outbox keeps line.
+// add queues a line and returns a channel that is closed when the socket has it. The channel is nil
+// if the reader is slow or the line was dropped. From then on the outbox owns line.
 func (o *outbox) add(line []byte, c class) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()

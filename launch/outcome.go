@@ -36,8 +36,8 @@ type outcome struct {
 }
 
 // anyFinished reports whether at least one process that was not asked to leave ended with status 0,
-// and all failed ones were killed or lost with their hosts. Then the other peers went on without
-// them.
+// and all failed processes were killed or lost with their hosts. Then the group went on without the
+// failed processes.
 func (o outcome) anyFinished() bool {
 	well := slices.ContainsFunc(o.exits, func(e Exit) bool { return !e.failed() && !e.Asked })
 	return well && !slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 && !e.Lost })
@@ -58,8 +58,8 @@ func (o outcome) leaveSignal() syscall.Signal {
 	return by
 }
 
-// failures returns the processes that failed without a request to leave. The likely cause of the
-// other failures is first.
+// failures returns the processes that failed without a request to leave. The first one is the
+// likely cause of the others.
 func (o outcome) failures() []Exit {
 	var out []Exit
 	for _, e := range o.exits {
@@ -71,9 +71,9 @@ func (o outcome) failures() []Exit {
 	return out
 }
 
-// resultSurvived reports whether the result outlived the peers that had it: at least one of them
-// ended with status 0, and none failed by itself. (A peer that cannot save the result fails in this
-// way.) A killed peer does not count, because the others still have the result.
+// resultSurvived reports whether at least one peer with the result ended with status 0, and no peer
+// with the result failed by itself. A peer fails by itself if it cannot save the result, for
+// example. Killed peers are no failures here, because other peers have the same result.
 func (o outcome) resultSurvived() bool {
 	well := func(e Exit) bool { return e.result && !e.failed() }
 	failed := func(e Exit) bool { return e.result && e.Signal == 0 && !e.Lost }
@@ -89,7 +89,7 @@ func (o outcome) status(done *event.Done, disagree error) int {
 		return 128 + int(o.signal)
 	case disagree != nil:
 		return 1
-	case done != nil && o.resultSurvived(): // peers that died on the way cost only their share of one step
+	case done != nil && o.resultSurvived(): // a dead peer cost only its share of one step
 		return 0
 	case done != nil:
 		return 1

@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// processes starts the processes of a launcher, and holds those that run: the peers of the job, and
-// the services and tasks of a Program (nodes). The launcher's loop owns it. Each process is watched
-// by a goroutine of its own, which sends everything that happens to it as a notice to the loop.
+// processes starts the processes of a launcher, and has the running ones: the peers of the job, and
+// the services and tasks of a Program (nodes). The launcher's loop owns it. Each process has a
+// goroutine that sends the messages and the end of the process to the loop, as notices.
 type processes struct {
-	o    *Options // the command, its logs and prefixes; the launcher's, and read only here
+	o    *Options // the options of the launcher; read only
 	path string   // path of the program
 	// console gets the output of all processes, with a prefix for each.
 	console *console
@@ -34,8 +34,8 @@ type processes struct {
 	logged    map[int]bool // logs that have been opened, by index of the process
 }
 
-// newProcesses returns the processes of this elrun before the first is started. path is the path of
-// the program.
+// newProcesses returns the processes of this launcher, before the first process is started. path is
+// the path of the program.
 func newProcesses(o *Options, path string, c *console) *processes {
 	return &processes{o: o, path: path, console: c, peers: make(map[int]*child), nodes: make(map[int]*child),
 		notices: make(chan notice), logged: make(map[int]bool)}
@@ -51,7 +51,7 @@ func (s *processes) start(env environment, n int, h *remoteHost, name string, fi
 		return nil, fmt.Errorf("launch: log of peer %s: %w", name, err)
 	}
 	s.logged[index] = true
-	host := "" // this one
+	host := "" // this host
 	if h != nil {
 		host = h.Name
 	}
@@ -107,7 +107,8 @@ func (s *processes) get(index int) *child {
 	return s.nodes[index]
 }
 
-// remove removes a process that has ended: the ID of its process group may be used again.
+// remove removes a process that has ended. Signals must not go to it any more, because the ID of
+// its process group may be used again.
 func (s *processes) remove(index int) {
 	delete(s.peers, index)
 	delete(s.nodes, index)
@@ -166,9 +167,9 @@ func (s *processes) ask(sig syscall.Signal) {
 	}
 }
 
-// stop stops the processes and then this one. A terminal's Ctrl-Z does not reach them, because each
-// has its own process group. The shell's fg or bg continues this process, and resume continues the
-// others.
+// stop stops the processes and then this launcher. It handles Ctrl-Z: the terminal's signal reaches
+// only the launcher, because each process has its own process group. The shell's fg or bg continues
+// the launcher, and resume then continues the processes.
 func (s *processes) stop() {
 	s.suspended = true
 	s.signal(syscall.SIGSTOP)
@@ -183,8 +184,8 @@ func (s *processes) resume() {
 	}
 }
 
-// killOverdue kills the peers that still run for longer than grace after they were asked to leave.
-// It returns the lines about them.
+// killOverdue kills the peers that still run when grace has passed since they were asked to leave.
+// It returns a line about each of them.
 func (s *processes) killOverdue(now time.Time, grace time.Duration) (lines []string) {
 	for _, c := range s.peers {
 		if !c.asked.IsZero() && now.Sub(c.asked) > grace {

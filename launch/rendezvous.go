@@ -33,7 +33,7 @@ type rendezvous struct {
 	// Fields for reform.go.
 	foreign   bool // a peer of another launcher has been a member
 	finished  bool // a member has ended with status 0
-	reforming bool // no member lives, and some running peers have not said hello
+	reforming bool // no member is alive, and some running peers have not said hello
 
 	dead     []elastic.ID                     // IDs of peers that ended after the start
 	signPass func(newcomer elastic.ID) []byte // makes passes; nil if another launcher began the job
@@ -144,7 +144,7 @@ func (r *rendezvous) answerJoin(i int) []peerMessage {
 	if r.signPass != nil {
 		order.Pass = r.signPass(r.peers[i].member.ID)
 	}
-	// The deaths come after the start order: the peer may hold a contact that has died since.
+	// The deaths come after the start order, because a contact in the order may be dead.
 	out := []peerMessage{{i, message{Start: &order}}}
 	for _, id := range r.dead {
 		out = append(out, peerMessage{i, message{Dead: id}})
@@ -174,9 +174,9 @@ func (r *rendezvous) contacts(i int) []elastic.Member {
 	return out
 }
 
-// learn records the state of the group that a peer has reported, unless it is older.
+// learn records the state of the group that a peer has reported, unless a later state is recorded.
 func (r *rendezvous) learn(k known) {
-	// Reports of several peers may arrive in another order than they were made.
+	// Reports of different peers may arrive out of order.
 	k.Open = k.Open || r.latest.Open // an open job is never closed again
 	if k.Epoch >= r.latest.Epoch {
 		r.latest = k
@@ -185,19 +185,19 @@ func (r *rendezvous) learn(k known) {
 }
 
 // recordExit records that peer i ended, and returns the messages to send now. how has the form
-// "exited with status 3". certain is false if only the connection to its host was lost.
+// "exited with status 3". certain is false if only the connection to the peer's host was lost.
 func (r *rendezvous) recordExit(i int, how string, certain bool) []peerMessage {
 	g := r.peers[i]
 	g.ended = true
 	switch {
-	// Only the end of a process that this launcher has waited for is certain. A lost connection to
-	// a host leaves its peers to the failure detector.
+	// Only the end of a process that this launcher or an agent has waited for is certain. If the
+	// connection to a host was lost, the failure detector decides about the peers there.
 	case r.started && certain:
 		return r.announceDeath(g)
 	case r.started:
 		return nil
 	}
-	// The first end is the cause that all peers are told.
+	// All peers get the first end as the cause.
 	if r.broken == "" {
 		r.broken = fmt.Sprintf("peer %d %s before all had joined", i, how)
 	}
@@ -296,7 +296,7 @@ func (r *rendezvous) isWaiting() bool {
 // leads reports whether a peer of this launcher has rank 0, as far as is known.
 func (r *rendezvous) leads() bool {
 	if len(r.latest.Members) == 0 {
-		return len(r.order.Secret) > 0 // otherwise others have formed the group
+		return len(r.order.Secret) > 0 // without the secret another launcher began the job
 	}
 	return r.latest.Members[0].Launcher == r.order.Launcher
 }

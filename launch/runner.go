@@ -13,19 +13,18 @@ import (
 //
 //	spawn -> loop: notices of the processes, signals, time -> finish
 //
-// The loop never waits for the console, so that signals work while output is stuck. The runner
-// itself decides what follows from what happens (the handlers of notices are in events.go); its
-// parts hold the state:
+// The loop never waits for the console, so that signals work while output is stuck. The methods of
+// runner react to notices (events.go) and signals. Its parts hold the state:
 //
 //	procs       the processes that run, and the hosts on which they do
 //	peers       how many peers there should be, and their restarts
 //	graph       the services and tasks of a Program
-//	rendezvous  who has said hello, and what each peer is told
+//	rendezvous  which peers have said hello, and the answer to each
 //	report      lines and the progress line for people
 //	membership, stalls, joinQueue, failures
 //	            which lines people get about members, stalls, newcomers and failures
 //	outcome     how the processes ended, and the exit status that follows
-//	discovery   the announcement of the job outside of it
+//	discovery   the announcement of the job, and lookups
 type runner struct {
 	o     *Options // as completed by complete; read only
 	begun time.Time
@@ -51,8 +50,8 @@ type runner struct {
 
 const (
 	tickPeriod = 100 * time.Millisecond // interval of tick
-	// consolePatience is how long the end of an interrupted job waits for a console that does not
-	// take its output.
+	// consolePatience is how long the launcher waits, at the end of an interrupted job, for a
+	// console whose output blocks.
 	consolePatience = 2 * time.Second
 )
 
@@ -150,7 +149,7 @@ func (r *runner) finish(ctx context.Context) Result {
 	}
 	status := r.outcome.status(done, err)
 	reason := r.outcome.summary(done, status)
-	// After an interruption there is nothing to explain.
+	// After an interruption nobody needs a reason.
 	switch {
 	case err != nil:
 		reason = err.Error()
@@ -163,7 +162,7 @@ func (r *runner) finish(ctx context.Context) Result {
 		status, reason = 1, failed
 		r.report.printf("%s", failed)
 	}
-	// Record the end before the console is closed, which may take long.
+	// Record the end before the console is closed, because closing may take long.
 	r.recordEnd(status, done, reason)
 	if unwritten := r.closeConsole(ctx, last); unwritten != nil && status == 0 {
 		status = 1
@@ -184,7 +183,7 @@ func (r *runner) closeConsole(ctx context.Context, last string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// ended has room for the result, so the goroutine ends also if nobody reads it.
+	// ended has capacity 1, so that the goroutine ends even if nobody receives the result.
 	ended := make(chan error, 1)
 	go func() { ended <- r.report.console.close(ctx, last) }()
 	for {

@@ -17,7 +17,7 @@ type senders struct {
 	last int // 0 if unknown; used by the reader only
 }
 
-// newSenders turns on the credentials of a socket. With an error the senders are unknown.
+// newSenders turns on the credentials of a socket. If that fails, senders.last stays 0.
 func newSenders(conn *net.UnixConn) (*senders, error) {
 	s := &senders{UnixConn: conn}
 	raw, err := conn.SyscallConn()
@@ -31,8 +31,8 @@ func newSenders(conn *net.UnixConn) (*senders, error) {
 
 // Read implements io.Reader and records the sender.
 func (s *senders) Read(b []byte) (int, error) {
-	// Data from two senders is never returned by one read of a stream socket with SO_PASSCRED, so
-	// the sender is the sender of all of it.
+	// One read of a stream socket with SO_PASSCRED never returns data of two senders, so the
+	// credentials are valid for all data of this read.
 	control := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	n, controls, _, _, err := s.ReadMsgUnix(b, control)
 	switch {

@@ -55,7 +55,8 @@ func (s starter) missing() string {
 	return "install ssh, or name another command by --ssh"
 }
 
-// failure describes why no agent could be started on a host, as sshError does.
+// failure returns the error for a host on which no agent could be started; for ssh it is sshError.
+// waited is the time limit that has passed, or 0.
 func (s starter) failure(host string, stderr *tailBuffer, ended error, waited time.Duration) error {
 	if !s.srun {
 		return sshError(host, stderr, ended, waited)

@@ -12,9 +12,9 @@ import (
 )
 
 // supervisor keeps the wanted number of this launcher's peers running: it starts them, restarts
-// those that crash, and starts or stops some when a user wants another number. The launcher's
-// loop owns it. It reads the state of the group from rendezvous and joinQueue. It changes only
-// the rendezvous, which has to expect each peer that is started.
+// those that crash, and starts or stops some when a user wants another number. The launcher's loop
+// owns it. It reads the state of the group from rendezvous and joinQueue, and tells the rendezvous
+// to expect each peer that it starts later.
 type supervisor struct {
 	o          *Options
 	procs      *processes
@@ -36,7 +36,7 @@ type pendingRestart struct {
 }
 
 // isActive reports whether a peer is running or will be restarted. A restarted peer joins the group
-// as a newcomer, so it needs members on other launchers if none runs here.
+// as a newcomer, so there must be a running peer of this launcher, or a member of another launcher.
 func (s *supervisor) isActive() bool {
 	return len(s.procs.peers) > 0 || len(s.pending) > 0 && s.rendezvous.hasForeignMembers() && !s.finished()
 }
@@ -57,7 +57,7 @@ func (s *supervisor) listen() string {
 }
 
 // spawn starts the process of peer index, one of n peers. first is an event about the start for the
-// event log, or nil. A start takes about a millisecond; signals wait in their channel meanwhile.
+// event log, or nil. During a start signals wait in their channel.
 func (s *supervisor) spawn(index, n int, first []byte) error {
 	return s.procs.startPeer(s.environment(index, max(n, index+1)), n, first)
 }
@@ -72,13 +72,13 @@ func (s *supervisor) startLate(index, n int, first []byte) error {
 }
 
 // crashed schedules the restart of a crashed peer, if the options allow it. life is the time from
-// start to end of the process. A peer whose group gave up is not restarted: the group is too small
-// on purpose.
+// start to end of the process. A peer that ended because its group gave up is not restarted: its
+// end is no crash.
 func (s *supervisor) crashed(e Exit, life time.Duration, now time.Time) {
 	if s.restarts.limit == 0 || s.finished() || e.Code == StatusQuorum {
 		return
 	}
-	// A restarted peer gets its state from a member, and there is none.
+	// A restarted peer gets its state from a member, and no member is left.
 	if len(s.procs.peers) == 0 && !s.rendezvous.hasForeignMembers() {
 		s.report.printf("peer %d is not started again: there is no peer left that it could join", e.Index)
 		return

@@ -59,7 +59,7 @@ func (o *Options) find(ctx context.Context) error {
 }
 
 // openListen returns the Listen value of peers that join an open job: all interfaces, unless the
-// user has chosen.
+// user has chosen other addresses.
 func openListen(listen string) string {
 	if listen == "" || listen == listenAuto {
 		return listenAll
@@ -76,7 +76,7 @@ const (
 	shownAddrs, moreAddrs = 4, 2
 )
 
-// ticketContacts chooses the members for a ticket: this one first, then members of other hosts,
+// ticketContacts chooses the members for a ticket: first self, then one member of each other host,
 // then further members of the same hosts.
 func ticketContacts(members []elastic.Member, self elastic.Member) []elastic.Member {
 	chosen := []elastic.Member{self}
@@ -92,9 +92,9 @@ func ticketContacts(members []elastic.Member, self elastic.Member) []elastic.Mem
 	return chosen
 }
 
-// ticketAddrs returns the addresses of these members for a ticket: for each member the addresses
-// of its best kind. Only relayed addresses contain IDs, because the relay needs them; other members
-// say who they are when a peer connects.
+// ticketAddrs returns the addresses of these members for a ticket: for each member the addresses of
+// its best kind. Only relayed addresses contain IDs, because the relay needs them. At other
+// addresses the member sends its ID when a peer connects.
 func ticketAddrs(members []elastic.Member) []string {
 	var out []string
 	for i, m := range members {
@@ -107,9 +107,9 @@ func ticketAddrs(members []elastic.Member) []string {
 	return out
 }
 
-// bestAddrs returns the member's addresses of the best kind, at most as many as most says.
-// Addresses of worse kinds are left out, because people copy the ticket, and a long line breaks
-// easily.
+// bestAddrs returns the member's addresses of the best kind that it has. The result has at most
+// most addresses. Addresses of worse kinds are left out, because people copy the ticket, and a long
+// line breaks easily.
 func bestAddrs(m elastic.Member, most int) (out []string) {
 	best := addrKinds
 	for _, a := range m.Addrs {
