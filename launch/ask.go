@@ -38,7 +38,7 @@ func open(ctx context.Context, at socketName, what request) (net.Conn, reply, er
 
 // exchange sends a request and reads the line of the answer. It fails after controlPeriod; a
 // request that other members or the launcher help to answer gets scalePeriod in addition. It sends
-// nothing to a socket of another user, who could have replaced the peer's socket.
+// nothing to a socket of another user, because that user could have replaced the peer's socket.
 func exchange(conn net.Conn, what request) (reply, error) {
 	limit := time.Now().Add(controlPeriod)
 	if what.Request != "status" && what.Request != "stop" {

@@ -46,8 +46,8 @@ func (t target) String() string {
 	return [targets]string{"standard output", "standard error", "event log"}[t]
 }
 
-// block is one or more whole lines for one target. A printer writes it without lines of others in
-// between.
+// block is one or more whole lines for one target. A printer writes no other lines between the
+// lines of a block.
 type block struct {
 	text []byte
 	to   target
@@ -115,13 +115,13 @@ func (c *console) send(b block) {
 // abandon releases waiting senders after one second, even if a printer is stuck. Blocks that are
 // not written by then are lost.
 func (c *console) abandon() {
-	// The second is for lines that explain the end, such as the last error of a peer.
+	// Within the second printers write lines that explain the end, such as the last error of a
+	// peer.
 	c.once.Do(func() { time.AfterFunc(time.Second, func() { close(c.abandoned) }) })
 }
 
-// say prints a line of the launcher on standard error. It never waits. The line may contain text
-// of peers and strangers: control characters are made harmless, and a long line is cut to
-// lineRoom bytes.
+// say prints a line of the launcher on standard error. It never waits. The line may contain text of
+// peers and strangers: control characters are replaced, and a long line is cut to lineRoom bytes.
 func (c *console) say(line string) { c.sayWhole(clip(line, lineRoom)) }
 
 // sayWhole is say without the limit of length, for lines that people need in full, such as
@@ -152,7 +152,7 @@ func (c *console) failed(t target, err error, final bool) {
 	switch {
 	case !final:
 		c.say(fmt.Sprintf("%v: %v; lines that cannot be written are dropped", t, cause(err)))
-	case t == toEvents: // the job matters more
+	case t == toEvents: // the job is more important than its event log
 		c.say(fmt.Sprintf("%v: %v; no more events are logged", t, cause(err)))
 	default:
 		c.say(fmt.Sprintf("%v: %v", t, cause(err)))
@@ -163,7 +163,7 @@ func (c *console) failed(t target, err error, final bool) {
 	}
 }
 
-// cause returns the cause of a file's error without the file name, which the message has already.
+// cause returns the cause of a file's error without the file name, for messages that name the file.
 func cause(err error) error {
 	var p *os.PathError
 	if errors.As(err, &p) {
@@ -174,7 +174,8 @@ func cause(err error) error {
 
 // close writes the line last, unless it is "", to standard output after everything else, and ends
 // the console. No sender may be left. It waits for stuck streams until ctx ends; the goroutine of a
-// stuck stream then remains until its write returns. The error says why this line was not written.
+// stuck stream then remains until its write returns. The error is the reason why the line last was
+// not written.
 func (c *console) close(ctx context.Context, last string) error {
 	var err error
 	if last != "" {
@@ -185,7 +186,7 @@ func (c *console) close(ctx context.Context, last string) error {
 		select {
 		// The queue of this printer has been written.
 		case <-p.ended:
-		// Its goroutine stays in the write, and ends when the write returns.
+		// The goroutine of this printer is still in a write, and ends when the write returns.
 		case <-ctx.Done():
 		}
 	}
@@ -200,7 +201,7 @@ func (c *console) finish(ctx context.Context, last string) error {
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		// The channel done has room for the result, so the printer does not block on it later.
+		// The channel done has capacity 1, so the printer does not block on it later.
 		err = context.Cause(ctx)
 	}
 	if err != nil {

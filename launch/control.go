@@ -51,7 +51,7 @@ type reply struct {
 	Stopping bool    `json:"stopping,omitempty"` // the peer is about to end
 	Scaling  string  `json:"scaling,omitempty"`  // description of the launcher's action
 	Ticket   *Ticket `json:"ticket,omitempty"`
-	Done     string  `json:"done,omitempty"` // description of what revoke or kick did
+	Done     string  `json:"done,omitempty"` // description of the effect of revoke or kick
 	Error    string  `json:"error,omitempty"`
 }
 
@@ -70,8 +70,8 @@ func decodeRequest(line []byte) (request, error) {
 	return r, nil
 }
 
-// services are the functions of a peer behind its control socket. They must be safe for
-// concurrent use. A test, or elrun doctor, sets only the functions that it needs.
+// services are the functions of a peer behind its control socket. They must be safe for concurrent
+// use. Tests and elrun doctor set only the functions that they need.
 type services struct {
 	status       func() Status
 	stop         func()                                            // makes the peer end
@@ -90,7 +90,7 @@ func (s services) answer(ctx context.Context, line []byte) reply {
 	switch r.Request {
 	case "status":
 		status := s.status()
-		// Paths make the answer long, so they are left out unless the client asks.
+		// Paths make the answer long, so the answer has paths only if the client asks for them.
 		for i := range status.Members {
 			if !r.Paths {
 				status.Members[i].Paths = nil
@@ -149,12 +149,12 @@ func (s services) end() { s.stop() }
 // control serves a peer's control socket until Close.
 //
 // One goroutine accepts, and each connection has its own. At most maxControls connections are
-// served at the same time, each for about controlPeriod, and further ones wait in the kernel's
-// queue. This bounds the resources that clients can hold.
+// served at the same time, each for about controlPeriod, and further connections wait in the
+// kernel's queue. This bounds the resources that clients can hold.
 type control struct {
 	listener net.Listener
-	// by answers the requests: this peer, or for a peer on another host the launcher, which asks
-	// the agent there.
+	// by answers the requests: this peer itself, or in a launcher the peer's remote, which asks the
+	// agent on the peer's host.
 	by     responder
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -183,7 +183,7 @@ func (c *control) accept() {
 			return
 		}
 		if err != nil {
-			// The error may pass, as a lack of descriptors does, and the job goes on. So pause and retry.
+			// The error may be temporary, such as a lack of descriptors. So pause and retry.
 			if pause.For(c.ctx, controlPeriod) != nil {
 				return
 			}
@@ -223,8 +223,8 @@ func (c *control) serve(conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(controlPeriod)) // the answer may have taken long
 	_, _ = conn.Write(append(b, '\n'))
 	if r.Stopping {
-		// The client hangs up once all peers have answered. A peer that ended earlier would look
-		// like a loss to peers that do not know of the stop yet.
+		// The client closes the connection once all peers have answered. If this peer ended
+		// earlier, peers without the stop request would report it as lost.
 		_, _ = conn.Read(make([]byte, 1))
 		c.by.end()
 	}
@@ -238,7 +238,7 @@ func (c *control) Close() error {
 	return err
 }
 
-// socketName identifies a control socket; it is part of the socket's address. The process ID
+// socketName identifies a control socket and is part of the socket's address. The process ID
 // distinguishes a restarted peer from its predecessor, whose file may remain.
 type socketName struct {
 	job   string

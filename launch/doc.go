@@ -1,8 +1,8 @@
 // Package launch starts the peers of a job as local processes, and gives each of these processes
 // its group of peers.
 //
-// A training program calls Init and needs nothing else of this package. Started by elrun, it
-// becomes one of several peers; started alone, it is a group of one:
+// A training program calls Init and needs nothing else of this package. If elrun starts the
+// program, it becomes one of several peers; if a user starts it directly, it is a group of one:
 //
 //	package main
 //
@@ -96,9 +96,9 @@
 //
 // # Goroutines
 //
-// In a launcher the goroutine of Run owns the state of the job (runner), and decides everything.
-// While the job runs it waits for no peer, no host and no output, so that signals always work. The
-// other goroutines pass on their input:
+// In a launcher the goroutine of Run owns the state of the job (runner) and makes all decisions.
+// While the job runs, this goroutine never blocks on a peer, a host or an output, so that signals
+// always work. The other goroutines pass on their input:
 //
 //	local.watch      one for each process on this host; below it one for each output stream, a reader
 //	                 of the messages of the process, and a writer of messages to it
@@ -145,23 +145,24 @@
 // # Other hosts
 //
 // With Remote.Hosts the peers run on other hosts. For each host Run starts ssh, which starts an
-// agent there (ServeHost, elrun agent), and the agent starts the peers. Launcher and agent
-// exchange frames over the standard input and output of the agent: JSON objects, one a line
-// (frame.go). Frames carry the messages between launcher and peers, the peers' output, signals,
-// and the ends of processes. The end of its input tells an agent that the launcher has died. The
-// end of a connection does not mean the end of a peer, so its death is not reported as certain.
-// For each remote peer the launcher opens a control socket on its own host, and forwards the
-// requests to the control socket of the peer.
+// agent there (ServeHost, elrun agent), and the agent starts the peers. Launcher and agent exchange
+// frames over the standard input and output of the agent: JSON objects, one a line (frame.go).
+// Frames carry the messages between launcher and peers, the peers' output, signals, and the ends of
+// processes. The end of its input tells an agent that the launcher has died. The end of a
+// connection is no proof that the peers behind it have ended, so the launcher does not report their
+// deaths as certain. For each remote peer the launcher opens a control socket on its own host, and
+// forwards the requests to the control socket of the peer.
 //
 // # Joining by ticket
 //
 // A ticket names the job and some addresses of members, and carries a key with which the members
-// have agreed to admit newcomers (issue.go, transport/ticket). A newcomer finds out who listens at
-// the addresses, and proves to these members that it has the key (search.go). It proves the same to
-// every other member before it sends the first message there (identity.go). Members look up the key
-// in their view (admission.go). With Network.LAN, newcomers also find members on the local network
-// by multicast DNS: the peers that made a ticket for other hosts, and the peers that joined by one.
-// So the ticket stays usable after the members that it names have died.
+// have agreed to admit newcomers (issue.go, transport/ticket). A newcomer finds the members that
+// listen at the addresses, and proves to these members that it has the key (search.go). It gives
+// the same proof to every other member before it sends the first message to that member
+// (identity.go). Members look up the key in their view (admission.go). With Network.LAN, newcomers
+// also find members on the local network by multicast DNS: the peers that made a ticket for other
+// hosts, and the peers that joined by a ticket. So the ticket stays usable after the members that
+// it names have died.
 //
 // A job whose launcher has no listen addresses listens on loopback until the first ticket for
 // other hosts opens it (open.go).
@@ -170,10 +171,11 @@
 //
 // Every peer answers questions about its job on a private Unix socket. The socket is a file in
 // $XDG_RUNTIME_DIR/elrun, or else in the directory elrun-UID of the temporary directory. The
-// directory must belong to the user and be closed to others, and both sides check the user of the
-// other side. Whoever lists the sockets next removes the files of killed peers. A peer that cannot
-// open its socket reports this and goes on. A request is one JSON object on a line, and so is the
-// answer. Find and Jobs list the sockets, and the methods of a Job send requests to them:
+// directory must belong to the user, and other users must have no access to it. Both sides check
+// the user of the other side. The next process that lists the sockets removes the files of killed
+// peers. A peer that cannot open its socket reports this and goes on. A request is one JSON object
+// on a line, and so is the answer. Find and Jobs list the sockets, and the methods of a Job send
+// requests to them:
 //
 //	{"request":"status"}     {"status":{...}}: the job as this peer sees it
 //	{"request":"stop"}       {"stopping":true}: when the client hangs up, or after 2 s, the peer

@@ -18,8 +18,8 @@ import (
 
 // inProcess runs a program whose nodes are goroutines of this process. The nodes use the same code
 // as nodes in processes: calls pass through rpc, over pipes in memory, and peers form a group, over
-// a network in memory. So a test in one process finds the mistakes of a program that processes
-// would find, except for crashes.
+// a network in memory. So a test in one process finds the same mistakes of a program as a run in
+// processes, except for crashes.
 type inProcess struct {
 	p       *Program // has the functions of the nodes
 	info    programInfo
@@ -32,8 +32,8 @@ type inProcess struct {
 
 // runInProcess runs the program in this process until all nodes have ended. Services end last, in
 // the order of their StopAfter, because peers and tasks may call them until they end themselves.
-// The error joins the errors of all nodes. The result is valid beside an error, too: it has the
-// Done on which the peers agree that finished.
+// The error joins the errors of all nodes. The result is valid even with an error: it has the Done
+// on which all finished peers agree.
 func (p *Program) runInProcess(ctx context.Context, info programInfo) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -61,7 +61,7 @@ func (h *inProcess) dial(_ context.Context, service string) (net.Conn, error) {
 	if s == nil {
 		return nil, errNoService
 	}
-	// The server owns its end and the caller the other one; each closes its own.
+	// The server owns and closes one end, and the caller the other end.
 	ours, theirs := net.Pipe()
 	s.ServeConn(theirs)
 	return ours, nil
@@ -115,7 +115,7 @@ func (n *node) runTask(ctx context.Context) error {
 }
 
 // peers runs all peers, over a network in memory. The error of one peer does not end the others: as
-// with processes, they lose a member and go on.
+// with processes, the other peers lose a member and go on.
 func (h *inProcess) peers(ctx context.Context) error {
 	n := h.p.node(h.info.peers().Name)
 	host, _ := os.Hostname() // the host name appears in messages only

@@ -141,7 +141,8 @@ func (p *Program) runNode(ctx context.Context, env environment, info programInfo
 	defer a.Close()
 	lost := context.AfterFunc(a.launcherGone, stop)
 	defer lost()
-	// The directory comes in answer to the description, so wait for it before the first call.
+	// The launcher answers the description with the directory, so wait for the directory before the
+	// first call.
 	d := newDirectory()
 	a.describe(info, d.learn)
 	if err := d.wait(ctx, a.launcherGone); err != nil {
@@ -161,8 +162,8 @@ func (p *Program) runNode(ctx context.Context, env environment, info programInfo
 }
 
 // serve serves the calls of a service until ctx ends. hello is the expected greeting. The service
-// reports its addresses to the launcher only when it listens, so that no caller finds it too
-// early.
+// reports its addresses to the launcher only when it listens, so that no caller tries to connect
+// too early.
 func (n *node) serve(ctx context.Context, a *agent, env environment, d *directory, hello string) error {
 	s := rpc.NewServer(hello, n.methods)
 	defer s.Close()

@@ -13,12 +13,11 @@ import (
 
 // graphRun is a launcher's part of a program: its services and tasks. They are started when the
 // first peer has described the program. The peers themselves are the peers of any job. Only the
-// launcher's loop uses a graphRun. A nil graphRun is the part of a job without a program, which has
-// nothing to do.
+// launcher's loop uses a graphRun. A nil graphRun, for a job without a program, does nothing.
 type graphRun struct {
 	// info is the description of the program by the first process that has sent one.
 	info programInfo
-	// digest is the digest of info: the descriptions of all processes must have the same.
+	// digest is the digest of info: the descriptions of all processes must have the same digest.
 	digest string
 	secret []byte // shared by the processes of the program, for calls between hosts
 	plan   *nodePlan
@@ -31,12 +30,12 @@ type graphRun struct {
 	report *reporter
 	// environment returns the environment of a process that is started now.
 	environment func(index int) environment
-	// situation returns the state of the rest of the program.
+	// situation returns the state of the peers and of the job.
 	situation func() situation
 }
 
-// program handles the description of a program from one of its processes: the first one starts the
-// services and tasks, and each process gets the directory of services.
+// program handles the description of a program from one of its processes. The first description
+// makes the launcher start the services and tasks. Each process gets the directory of services.
 func (r *runner) program(from int, info programInfo) {
 	c := r.procs.get(from)
 	if c == nil {
@@ -60,7 +59,7 @@ func (r *runner) program(from int, info programInfo) {
 // situation returns the state of the peers, on which the services and tasks depend.
 func (r *runner) situation() situation {
 	s := situation{peers: r.peers.isActive(), stop: r.outcome.signal != 0, interrupted: r.outcome.signal != 0}
-	if !s.peers && !s.stop { // the peers have ended: without a result of theirs the tasks are stopped, too
+	if !s.peers && !s.stop { // the peers have ended: if they have no result, stop the tasks, too
 		done, err := agreeDone(r.outcome.dones)
 		s.stop = done == nil || r.outcome.status(done, err) != 0
 	}
@@ -91,8 +90,8 @@ func (g *graphRun) begin() {
 // introduce sends the directory of services to a process that has described its program as info. A
 // process of another program gets a refusal.
 func (g *graphRun) introduce(c *child, info programInfo) {
-	// A call names its method by its number in the graph, so caller and service need the same
-	// graph.
+	// A call names its method by its number in the graph, so the caller and the service must have
+	// built the same graph.
 	if info.digest() != g.digest {
 		c.send(message{Directory: &directoryUpdate{Refused: "it runs another version of the program, or with other arguments"}})
 		return
@@ -108,7 +107,7 @@ func (g *graphRun) introduce(c *child, info programInfo) {
 	c.program = true
 }
 
-// isActive reports whether a service or task is running or will be started. The launcher stays
+// isActive reports whether a service or task is running or will be started. The launcher runs on
 // until then.
 func (g *graphRun) isActive() bool { return g != nil && g.plan.isActive() }
 
@@ -177,7 +176,7 @@ func (g *graphRun) notice(n notice) {
 		g.ended(i, fmt.Sprintf("(pid %d) %v", e.PID, e), failed, time.Now())
 	case n.err != nil:
 		g.report.printf("%s: %v", g.locations[i].Name, n.err)
-	case n.msg != nil && n.msg.Serving != nil: // nodes are not suspected of being dead: a notice may have no message
+	case n.msg != nil && n.msg.Serving != nil: // a notice may have no message
 		g.locations[i].Socket, g.locations[i].Addrs = n.msg.Serving.Socket, n.msg.Serving.Addrs
 		g.tell(i)
 	}
@@ -196,8 +195,8 @@ func (g *graphRun) ended(i int, how string, failed bool, now time.Time) {
 	g.runDue(now)
 }
 
-// removeSocket removes the socket file of a service on this host, which remains if the service was
-// killed.
+// removeSocket removes the socket file of a service on this host. A killed service leaves the file
+// behind.
 func (g *graphRun) removeSocket(e serviceEntry) {
 	if e.Socket == "" || e.Host != "" || !slices.Contains(socketDirs(), filepath.Dir(e.Socket)) {
 		return
@@ -208,8 +207,8 @@ func (g *graphRun) removeSocket(e serviceEntry) {
 	}
 }
 
-// tell sends the new location of a service to all processes of the program. Locations of tasks
-// are sent to nobody: tasks answer no calls.
+// tell sends the new location of a service to all processes of the program. It sends no locations
+// of tasks, because tasks answer no calls.
 func (g *graphRun) tell(i int) {
 	if g.plan.nodes[i].info.Kind != kindService {
 		return

@@ -13,11 +13,11 @@ import (
 )
 
 // Init makes this process a member of the job of the launcher that started it, or without a
-// launcher a group of one. At the start of a job it returns when all peers are there. A peer that
+// launcher a group of one. At the start of a job it returns when all peers have joined. A peer that
 // joins a running job is admitted by the first Next of its group; that Next also waits for missing
 // peers if a job starts with fewer peers than its minimum. ctx bounds only Init. The group lives
-// until its Close, which also flushes its events to the launcher. Call Init once, and early: only
-// then does the launcher learn that the program takes part.
+// until its Close, which also flushes its events to the launcher. Call Init once, and early: until
+// then the launcher does not know that the program is a peer.
 //
 // Under a launcher, SIGTERM makes the group leave: Next returns elastic.ErrLeft at the next
 // boundary between two steps, and the program ends by itself. A second SIGTERM, at least one
@@ -75,7 +75,8 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 // The group closes its parts in the order network, discovery, control socket, launcher, so that
 // the last events still reach the launcher.
 func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
-	// Steps 1 and 2. Without a control socket the peer goes on: the job matters more.
+	// Steps 1 and 2. A peer without a control socket goes on, because the job is more important
+	// than the socket.
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.a.Close())
 	}
@@ -98,7 +99,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	}
 	cfg.Closers = closers
 	// Started passes deaths and orders that arrived early to the group.
-	cfg.Started = func(g *elastic.Group) { // called before all peers are there
+	cfg.Started = func(g *elastic.Group) { // called before all peers have joined
 		p.admission.setGroup(g)
 		p.mu.Lock()
 		p.group = g
@@ -152,7 +153,7 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	return cfg, nil
 }
 
-// closeAll closes in order and returns all errors. It closes the rest after an error, too.
+// closeAll closes all closers in order, even after an error, and returns all errors.
 func closeAll(closers []io.Closer) error {
 	var errs []error
 	for _, c := range closers {

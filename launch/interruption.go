@@ -2,7 +2,7 @@ package launch
 
 import "time"
 
-// repeatPeriod is the time in which further signals count as repetitions of the first. The
+// repeatPeriod is the time in which further signals count as repetitions of the first signal. The
 // programs timeout and sudo, and supervisors, signal a process and its group; when a launcher is
 // killed, Linux may send its children one SIGTERM for each of its threads.
 const repeatPeriod = time.Second
@@ -16,7 +16,7 @@ const repeatPeriod = time.Second
 //	      --first signal----------------> acknowledge; from then on as above
 type interruption struct {
 	at        time.Time // time of the first signal
-	byContext bool      // the end of the context took the place of a first signal, and no signal has come since
+	byContext bool      // begun by the end of the context, and no signal has come since
 }
 
 // signalEffect is the effect of a further signal.

@@ -28,8 +28,8 @@ type Job struct{ name string }
 
 // Find returns the job with a name, or the only job if name is empty. The beginning of a name is
 // enough if it is the beginning of exactly one job's name and no job's full name. The errors are
-// ErrNoJob and ErrWhichJob. Find sends no request to a peer, so that an unresponsive job can still
-// be found and stopped.
+// ErrNoJob and ErrWhichJob. Find sends no request to a peer, so that it also finds a job whose
+// peers do not answer.
 func Find(ctx context.Context, name string) (*Job, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("launch: find job: %w", context.Cause(ctx))
@@ -65,7 +65,8 @@ func (j *Job) status(ctx context.Context, paths bool) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	// One answer is enough: the peers that do not answer appear as others know them.
+	// One answer is enough: peers that do not answer appear with the values that other peers
+	// report.
 	reports, err := askStatus(ctx, peers, paths)
 	if len(reports) == 0 {
 		return Status{}, fmt.Errorf("launch: job %s: none of its peers here answers, stop it by elrun stop: %w", j.name, err)
@@ -106,8 +107,8 @@ func (j *Job) scale(ctx context.Context, what request, launcher int) (string, er
 	if launcher, err = chooseLauncher(s, launcher); err != nil {
 		return "", fmt.Errorf("launch: scale job %s: %w", j.name, err)
 	}
-	// Only the peers of that launcher have a connection to it, so the request goes to one of
-	// them.
+	// Only the peers of that launcher have a connection to the launcher, so send the request to one
+	// of these peers.
 	local := map[int]bool{}
 	for _, m := range s.Members {
 		if m.Launcher == launcher {
@@ -130,7 +131,7 @@ func (j *Job) Ticket(ctx context.Context, valid time.Duration) (Ticket, error) {
 // Invitation describes the limits of a ticket.
 type Invitation struct {
 	Valid time.Duration // 1 s to 10 years
-	Uses  int           // number of peers that it admits, 0 for any number
+	Uses  int           // number of peers that the ticket admits, 0 for any number
 }
 
 // Invite is Ticket with a limit on the number of peers.
@@ -150,9 +151,9 @@ func (j *Job) Refresh(ctx context.Context, ticket string) (Ticket, error) {
 	return j.askTicket(ctx, request{Request: "refresh", Ticket: ticket})
 }
 
-// Revoke revokes the ticket with a text or ID, or, if ticket is "", all tickets of the job: from
-// then on they admit nobody. Peers that have joined by them stay. Revoke returns a description of
-// the effect for people.
+// Revoke revokes the ticket whose text or ID is ticket, or all tickets of the job if ticket is "".
+// A revoked ticket admits nobody. Peers that have joined by the ticket stay. Revoke returns a
+// description of the effect for people.
 func (j *Job) Revoke(ctx context.Context, ticket string) (string, error) {
 	answer, err := j.ask(ctx, request{Request: "revoke", Ticket: ticket}, func(socketName) bool { return true })
 	return answer.Done, err
@@ -213,7 +214,7 @@ func (j *Job) peers() ([]socketName, error) {
 	return all, nil
 }
 
-// ended returns the error for a job that has no peers on this host any more.
+// ended returns the error for a job whose peers on this host have all ended.
 func (j *Job) ended() error { return fmt.Errorf("launch: %w: %s has no peer left", ErrNoJob, j.name) }
 
 // Jobs returns the status of every job of this user that has peers on this host, sorted by name.
@@ -272,7 +273,8 @@ func chooseJob(job string, running []string) (string, error) {
 		}
 	}
 	switch {
-	// A full name wins over a longer name that begins with it.
+	// If job is the full name of one job and the beginning of a longer name, the full name is
+	// chosen.
 	case slices.Contains(running, job):
 		return job, nil
 	case len(fit) == 1:

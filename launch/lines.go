@@ -2,8 +2,8 @@ package launch
 
 import "bytes"
 
-// maxLine is the longest line of output that stays whole, in bytes. Longer lines are cut into
-// lines of this length. This bounds the memory for a program that never ends a line.
+// maxLine is the length limit of a line of output, in bytes. A longer line is cut into lines of
+// this length. This bounds the memory for a program that never ends a line.
 const maxLine = 64 << 10
 
 // splitter splits a stream into whole lines with a prefix. It holds at most one line of max bytes.
@@ -23,8 +23,8 @@ func (s *splitter) feed(part []byte) []byte {
 		if !whole {
 			end = len(part)
 		}
-		// A line of exactly max bytes is whole; a longer one is cut there, and the rest becomes
-		// lines of its own.
+		// A line of exactly max bytes is not cut. A longer line is cut there, and its other bytes
+		// become further lines.
 		take := min(end, s.max-len(s.line))
 		s.line = append(s.line, part[:take]...)
 		part = part[take:]
@@ -47,7 +47,7 @@ func (s *splitter) flush() []byte {
 	return s.emit(nil)
 }
 
-// emit appends the held line to out and forgets it.
+// emit appends the unfinished line to out, and clears it.
 func (s *splitter) emit(out []byte) []byte {
 	out = append(out, s.prefix...)
 	out = append(out, s.line...)

@@ -17,7 +17,7 @@ const (
 )
 
 // listenAddrs returns the multiaddrs at which a peer first listens. The words auto, local and all
-// stand for addresses of this host.
+// mean addresses of this host.
 func listenAddrs(listen string) ([]string, error) {
 	switch listen {
 	case listenAuto, listenLocal:

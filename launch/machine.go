@@ -7,8 +7,8 @@ import (
 
 // machineID distinguishes this host from other hosts of a job, independently of their names. It is
 // a hash, so that it does not reveal the host, and includes the job's name, so that it does not
-// reveal that two jobs run on the same host. If no ID is known it is "", and the host's name is
-// used.
+// reveal that two jobs run on the same host. It is "" if the kernel has no known ID; the host's
+// name then identifies the host.
 func machineID(job string) string { return hashMachine(kernelID(), job) }
 
 // hashMachine returns machineID for a kernelID.
@@ -17,6 +17,6 @@ func hashMachine(kernel, job string) string {
 		return ""
 	}
 	sum := sha256.Sum256([]byte("elrun host\x00" + job + "\x00" + kernel))
-	// 12 bytes make collisions of hosts unlikely, and keep the views short that carry them.
+	// 12 bytes make collisions of hosts unlikely, and views, which contain the IDs, stay short.
 	return base64.RawURLEncoding.EncodeToString(sum[:12])
 }

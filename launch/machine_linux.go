@@ -7,9 +7,8 @@ import (
 
 // kernelID identifies the running kernel and the network namespace of this process; it is "" if
 // unknown. The boot ID is preferred to /etc/machine-id, because copies of a virtual machine, and
-// containers of one image, often have the same machine-id, so that two hosts would be taken for
-// one. Containers with their own network namespaces count as separate hosts, because all data
-// between them crosses a network.
+// containers of one image, often have the same machine-id. Containers with their own network
+// namespaces count as separate hosts, because all data between them crosses a network.
 func kernelID() string {
 	space, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {

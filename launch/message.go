@@ -35,7 +35,7 @@ type message struct {
 	// Hello is the first message of a peer that wants to join. A second hello comes from a further
 	// program in the same process group, after the end of the previous program.
 	Hello *elastic.Member `json:"hello,omitempty"`
-	// Renew reports a new ID of the peer: the group has put out the previous one.
+	// Renew reports a new ID of the peer, because the group has put out the previous ID.
 	Renew *elastic.Member `json:"renew,omitempty"`
 	// Event is an event of the peer, kept as text so that logs show exactly the text sent.
 	Event json.RawMessage `json:"event,omitempty"`
@@ -82,7 +82,7 @@ type startOrder struct {
 	// Peers are the members of the first view in rank order; empty for a peer that joins a running
 	// group.
 	Peers []elastic.Member `json:"peers,omitempty"`
-	// Contacts are members of the running group that such a peer can ask to join.
+	// Contacts are members of the running group that a later peer can ask to join.
 	Contacts []elastic.Member `json:"contacts,omitempty"`
 	// Secret is the seed of the key of the launcher that began the job. It never leaves the
 	// launcher.
@@ -96,7 +96,7 @@ type startOrder struct {
 	// view.
 	Pass   []byte `json:"pass,omitempty"`
 	Ticket string `json:"ticket,omitempty"`
-	// Own reports that peers of this launcher have been admitted. These peers can admit later ones
+	// Own reports that peers of this launcher have been admitted. These peers can admit later peers
 	// when the ticket is not valid any more.
 	Own bool `json:"own,omitempty"`
 	// JoinTimeout is how long a peer looks for a member that admits it.
@@ -126,8 +126,8 @@ type startOrder struct {
 type known struct {
 	Epoch   uint64           `json:"epoch"`
 	Members []elastic.Member `json:"members"` // in rank order
-	// Open reports that the job was opened to the network. Later peers then listen there from the
-	// start.
+	// Open reports that the job was opened to the network. Later peers then listen on the network
+	// from the start.
 	Open bool `json:"open,omitempty"`
 	// Tickets are the tickets by which peers may join.
 	Tickets []openTicket `json:"tickets,omitempty"`
@@ -171,7 +171,7 @@ func (m message) check() error {
 			set++
 		}
 	}
-	// Readers switch on the field that is set, so exactly one must be.
+	// Readers switch on the field that is set, so exactly one field must be set.
 	if set != 1 {
 		return fmt.Errorf("launch: decode message: %d fields, want one", set)
 	}
@@ -310,7 +310,7 @@ func (p *pipe) write(line []byte) error {
 }
 
 // receive returns the next message. The error is io.EOF after the other side's end. An unfinished
-// line is dropped: its writer died.
+// line is dropped, because its writer died.
 func (p *pipe) receive() (message, error) {
 	if p.scan.Scan() {
 		return decodeMessage(bytes.Clone(p.scan.Bytes()))

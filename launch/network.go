@@ -8,16 +8,16 @@ import (
 )
 
 // Network has the options of Run for how peers reach each other. The zero value lets peers listen
-// on this host until a ticket opens the job, and choose the fastest way for data.
+// on this host until a ticket opens the job, and choose the fastest path for data.
 type Network struct {
 	Transport string // auto (also ""), shm, unix, direct or p2p
 	// Encrypt is auto (also ""), always or never: whether data between peers is encrypted. Data
-	// within one host never is, and streams of libp2p always are.
+	// within one host is never encrypted, and streams of libp2p are always encrypted.
 	Encrypt string
 	// Relay is members (also "") or never. With members, two peers that cannot connect may use a
-	// third member as a relay; with its help they try to open a direct connection through the
-	// routers between them (hole punching). The peers of this launcher may then be relays, too. All
-	// three peers must allow it.
+	// third member as a relay; with the help of the relay they try to open a direct connection
+	// through the routers between them (hole punching). The peers of this launcher may then be
+	// relays, too. All three peers must allow it.
 	Relay string
 	// Listen is the place where peers listen. auto (also "") means the loopback interface until a
 	// ticket opens the job, or all interfaces from the start if the peers join by a ticket. local
@@ -50,8 +50,8 @@ func (n *Network) check() error {
 	return errors.Join(validTransport(n.Transport), validEncrypt(n.Encrypt), validRelay(n.Relay), validSite(n.Site), listen)
 }
 
-// defaults sets the options that have no value. The empty value is valid for callers of this
-// package; the peers get a word.
+// defaults sets the options that have no value. Callers of this package may leave a value empty,
+// but the peers need the word for it.
 func (n *Network) defaults() {
 	for _, s := range []*string{&n.Transport, &n.Encrypt, &n.Listen} {
 		if *s == "" {
@@ -82,7 +82,7 @@ func validEncrypt(name string) error {
 func validRelay(name string) error { return oneOf("relay", name, "", "never", "members") }
 
 // oneOf returns an error for a value that is none of the choices. The first choice is "", which
-// means the second.
+// means the second choice.
 func oneOf(what, value string, choices ...string) error {
 	if slices.Contains(choices, value) {
 		return nil

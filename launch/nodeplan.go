@@ -32,12 +32,12 @@ type nodeState struct {
 	// due is the time of the next start; zero if none is due.
 	due   time.Time
 	asked time.Time // time of the request to stop; zero without one
-	// ended says why the node will not be started again; "" if it may be.
+	// ended says why the node will not be started again; "" if the node may be started.
 	ended  string
 	failed bool // ended is a failure
 }
 
-// situation is the state of the rest of the program: everything but the nodes of the plan.
+// situation is the state of the program apart from the nodes of the plan.
 type situation struct {
 	peers bool // some peers are running or will be started
 	stop  bool // the program has to end early
@@ -58,7 +58,7 @@ const (
 	actStart actionKind = iota
 	actStop             // ask it to end
 	actKill             // kill it: it has not ended in time
-	actEnd              // report to its callers that it will not come back
+	actEnd              // report to its callers that it has ended for good
 )
 
 // newNodePlan returns a plan in which all nodes are due. The program must have passed check.
@@ -99,8 +99,8 @@ func (p *nodePlan) dueActions(now time.Time, s situation) []nodeAction {
 		n := &p.nodes[i]
 		switch {
 		case n.running && !n.asked.IsZero() && now.Sub(n.asked) > p.grace:
-			// It is killed again after another grace period, if it still runs: a process in state
-			// D cannot end at once.
+			// If the process still runs after another grace period, kill it again: a process in
+			// uninterruptible sleep (state D) cannot end at once.
 			n.asked = now
 			out = append(out, nodeAction{i, actKill})
 		case !n.running && !n.due.IsZero() && !n.due.After(now):
@@ -161,7 +161,7 @@ func (p *nodePlan) exited(i int, how string, failed bool, now time.Time) string 
 		n.ended = "it has finished"
 		return ""
 	}
-	// It ended by itself and failed: restart it, unless its restarts are used up.
+	// The node has failed without a request to stop: restart it, unless its restarts are used up.
 	pause, again := n.restarts.decide(i, now.Sub(n.begun))
 	if !again {
 		n.ended, n.failed = "it "+how, true

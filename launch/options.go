@@ -17,10 +17,10 @@ import (
 type Options struct {
 	Program string   // a path, or a name that is looked up in PATH
 	Args    []string // without the program's name
-	// Self reports that the program is elrun itself: on each of Remote.Hosts its copy of elrun is
-	// used. Program must be its path on this host.
+	// Self reports that the program is elrun itself: each host of Remote.Hosts runs its own copy of
+	// elrun. Program must be its path on this host.
 	Self  bool
-	Peers int    // number of processes, at least 1; with Remote.Hosts 0 means one for each of their slots
+	Peers int    // number of processes, at least 1; with Remote.Hosts 0 means one for each slot
 	Job   string // name of the job; "" derives one from Program
 	// Forward has environment variables for the peers, NAME=VALUE each. Peers on Remote.Hosts get
 	// no other variables of this process.
@@ -32,10 +32,10 @@ type Options struct {
 
 	Network    Network    // how peers reach each other
 	Remote     Remote     // peers on other hosts
-	Membership Membership // who belongs to the group
+	Membership Membership // how peers join the group, leave it and are replaced
 	Output     Output     // destination of output and events
 
-	// Signals are passed on to the peers; a second one, at least one second later, kills them.
+	// Signals are passed on to the peers; a second signal, at least one second later, kills them.
 	// SIGTSTP stops the peers and this process, SIGCONT continues the peers.
 	Signals <-chan os.Signal
 	// Grace is the time limit for the peers to end after a signal; 0 means 10 s.
@@ -107,7 +107,7 @@ func (o *Options) name() error {
 		return fmt.Errorf("launch: %w: %w", ErrOptions, err)
 	}
 	// A second job of the same name is not detected if both start at the same time, or if the list
-	// cannot be read. The only effect is that the status of both is mixed.
+	// cannot be read. The only effect is that elrun status mixes both jobs.
 	used, _ := listControls()
 	if slices.ContainsFunc(used, func(n socketName) bool { return n.job == o.Job }) {
 		return fmt.Errorf("launch: %w: a job named %s is running already", ErrOptions, o.Job)

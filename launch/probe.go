@@ -14,9 +14,9 @@ import (
 )
 
 // probe tests whether hosts can connect to each other before peers are started. Each host listens
-// at a port of the kernel's choice and sends a random word, which identifies it, followed by data
-// that does not fit in one packet. This data finds a path MTU black hole: where ICMP is filtered
-// and large packets are lost silently, a connection is made and then hangs.
+// at a port that the kernel chooses. It sends a random word, which identifies the host, and then
+// data that does not fit in one packet. This data finds a path MTU black hole: where ICMP is
+// filtered and large packets are lost silently, a connection is made and then hangs.
 type probe struct {
 	listener net.Listener
 	addrs    []string // ADDRESS/WORD
@@ -72,7 +72,7 @@ func listenProbe() (*probe, error) {
 // hostAddresses returns the addresses at which other hosts may reach this host, or its loopback
 // addresses if it has no others.
 func hostAddresses() []string {
-	all, _ := net.InterfaceAddrs() // no addresses: nothing can be tried
+	all, _ := net.InterfaceAddrs() // without addresses there is nothing to try
 	var out, loopback []string
 	for _, a := range all {
 		ip, ok := a.(*net.IPNet)
@@ -88,7 +88,7 @@ func hostAddresses() []string {
 }
 
 // dial tries to connect to each of the hosts, concurrently. Each attempt ends after probePeriod, so
-// the result is there soon also if a firewall drops all packets.
+// dial returns soon even if a firewall drops all packets.
 func (p *probe) dial(hosts []hostAddrs) probeResult {
 	var mu sync.Mutex
 	r := probeResult{Failed: make(map[string]string), Links: make(map[string]linkQuality)}
@@ -142,8 +142,9 @@ func reach(addrs []string) (linkQuality, error) {
 	return linkQuality{}, first
 }
 
-// greetProbe connects to ADDRESS/WORD and checks the word and the data after it. The word excludes
-// another server at the same private address in this host's own network, as behind two routers.
+// greetProbe connects to ADDRESS/WORD and checks the word and the data after it. The word detects
+// another server that has the same private address in this host's own network, if both hosts are
+// behind routers.
 func greetProbe(ctx context.Context, addr string) (linkQuality, error) {
 	addr, word, _ := strings.Cut(addr, "/")
 	var d net.Dialer

@@ -66,9 +66,9 @@ func processName() string {
 	return fmt.Sprintf("%d:%s", os.Getpid(), s.start)
 }
 
-// inspect returns the state of a peer's process on this host. A zombie counts as ended. If there is
-// no process with that ID and start time, for example because the peer is in another container, the
-// state is unknown.
+// inspect returns the state of a peer's process on this host. A zombie counts as ended. The state
+// is unknown if no process has that ID and start time, for example because the peer is in another
+// container.
 func inspect(m elastic.Member) elastic.ProcessState {
 	pid, start, ok := strings.Cut(m.Process, ":")
 	if _, err := strconv.Atoi(pid); !ok || err != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // Between hosts the processes of a program use TLS 1.3. Both ends derive the same key from a
-// secret, which the launcher passes only to its own processes, and each end requires that key of
-// the other.
+// secret, which the launcher passes only to its own processes, and each end requires that the other
+// end has the key.
 
 // programTLS returns the TLS configuration of both ends.
 func programTLS(secret []byte) (*tls.Config, error) {
@@ -29,8 +29,8 @@ func programTLS(secret []byte) (*tls.Config, error) {
 		return nil, err
 	}
 	key := ed25519.NewKeyFromSeed(seed)
-	// Certificates of both ends have the same key, so that possession of the secret is the whole
-	// identity.
+	// The certificates of both ends have the same key, so that possession of the secret is the only
+	// proof of identity.
 	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -40,7 +40,7 @@ func programTLS(secret []byte) (*tls.Config, error) {
 		MinVersion:   tls.VersionTLS13,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 		ClientAuth:   tls.RequireAnyClientCert,
-		// VerifyConnection compares the key; names and dates of the certificate mean nothing here.
+		// VerifyConnection compares the key; names and dates of the certificate are not checked.
 		InsecureSkipVerify: true,
 		VerifyConnection:   func(s tls.ConnectionState) error { return hasKey(s, key.Public()) },
 	}, nil

@@ -7,10 +7,11 @@ import (
 )
 
 // When the processes of all members have ended, the newcomers would wait for ever. A launcher that
-// has started all peers of the job knows this for certain. It lets the waiting peers form the first
-// view again, from the state that their programs hold (a checkpoint, if they have loaded one). If
-// the members have finished the job, the waiting peers are told so instead. The exception is a peer
-// that runs a further program: a shell command may run two programs one after the other.
+// has started all peers of the job knows for certain that no member is left. It lets the waiting
+// peers form a new first view, from the state that their programs hold (a checkpoint, if they have
+// loaded one). If the members have finished the job, the launcher sends finished to the waiting
+// peers instead. Only peers that run a further program still form a view, because a shell command
+// may run two programs one after the other.
 
 // replaceProgram records that the program of peer i has ended and that a further program of the
 // same command is about to say hello. It returns the messages to send now.
@@ -43,16 +44,16 @@ func (r *rendezvous) recordView(members []string) {
 // member, the job is finished.
 func (r *rendezvous) complete(i int) { r.finished = r.finished || r.peers[i].inView }
 
-// noMemberAlive reports whether it is certain that no member lives. That is never certain if the
-// job has peers of other launchers.
+// noMemberAlive reports whether it is certain that no member is alive. It returns false if the job
+// has peers of other launchers.
 func (r *rendezvous) noMemberAlive() bool {
 	return r.started && len(r.order.Secret) > 0 && !r.foreign && !r.hasForeignMembers() &&
 		!slices.ContainsFunc(r.indices(), func(i int) bool { return r.peers[i].inView && !r.peers[i].ended })
 }
 
-// reform decides what happens when no member lives. It returns the messages to send: either that
-// the job is finished, or a new first view. It also returns the indices of the peers that form this
-// view; they are nil if no view can be formed yet.
+// reform makes the decision about the waiting peers when no member is alive. It returns the
+// messages to send: either that the job is finished, or a new first view. It also returns the
+// indices of the peers that form this view; they are nil if no view can be formed yet.
 func (r *rendezvous) reform() (messages []peerMessage, begin []int) {
 	r.reforming = r.noMemberAlive()
 	if !r.reforming {
@@ -85,7 +86,7 @@ func (r *rendezvous) reform() (messages []peerMessage, begin []int) {
 		g.answered, g.inView = true, true
 		messages = append(messages, peerMessage{i, message{Start: &order}})
 	}
-	// The group exists again: knowledge of the old group no longer applies.
+	// A new group has formed: drop the knowledge of the old group.
 	r.reforming, r.finished = false, false
 	r.latest = known{Members: order.Peers}
 	return messages, begin
@@ -112,8 +113,8 @@ func (r *runner) reformGroup() {
 	r.procs.deliver(messages)
 }
 
-// nextProgram reports the result of the program that has ended and forgets it: the peers run a
-// further program, whose result becomes the result of the job.
+// nextProgram reports the result of the program that has ended, and drops this result: the peers
+// run a further program, whose result becomes the result of the job.
 func (r *runner) nextProgram() {
 	r.report.printf("the peers have finished and run a further program, together again")
 	for _, c := range r.procs.peers {
@@ -125,7 +126,8 @@ func (r *runner) nextProgram() {
 	r.outcome.dones = nil
 }
 
-// reset forgets the views of a group that has ended, and returns the remaining lines about it.
+// reset drops the views of a group that has ended, and returns the remaining lines about that
+// group.
 func (l *membershipLog) reset() []string {
 	lines := l.finish()
 	l.epoch, l.members, l.newcomers, l.done, l.waiting = 0, nil, nil, false, false
@@ -133,9 +135,8 @@ func (l *membershipLog) reset() []string {
 	return lines
 }
 
-// watchOrders registers f for the launcher's orders after its answer to hello: the first view of
-// peers that begin again, or the end of the job. Orders that have arrived before are passed to f
-// first. f must not block.
+// watchOrders registers f for the launcher's orders after its answer to hello: a new first view, or
+// the end of the job. Orders that have arrived before are passed to f first. f must not block.
 func (a *agent) watchOrders(f func(message)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -146,7 +147,8 @@ func (a *agent) watchOrders(f func(message)) {
 }
 
 // deliverOrder passes a launcher's order to the registered function, or keeps it for hello or
-// watchOrders. mu is held while the function runs, so that orders keep their order.
+// watchOrders. mu is held while the function runs, so that it gets the orders in the order of their
+// arrival.
 func (a *agent) deliverOrder(m message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -172,7 +174,7 @@ func (p *peer) handleOrder(g *elastic.Group, m message) {
 		id := p.id
 		p.latest = known{Members: m.Start.Peers}
 		p.mu.Unlock()
-		_ = id.joinFirstView(m.Start.Peers) // an unreadable address is an error of its member alone
+		_ = id.joinFirstView(m.Start.Peers) // an invalid address concerns one member only
 		g.Begin(m.Start.Peers)
 	}
 }

@@ -16,22 +16,22 @@ const (
 )
 
 // reporter tells people at the launcher about the job: in lines, and in a progress line. Several
-// launchers of a job may share one screen; then only the leading one prints what concerns the whole
-// job. The launcher's loop owns it; the console behind it takes lines from any goroutine.
+// launchers of a job may share one screen; then only the leading launcher prints lines about the
+// whole job. The launcher's loop owns it; the console behind it takes lines from any goroutine.
 type reporter struct {
 	console *console
 	live    bool        // people see a terminal, with a progress line that is redrawn
-	leads   func() bool // whether this launcher is the leading one; nil without other launchers
+	leads   func() bool // whether this launcher leads; nil without other launchers
 
 	progress      progress
 	shown         int64           // step of the last plain progress line
 	showAt        time.Time       // time of the next plain progress line; zero before the first tick
 	printedNotes  map[string]bool // notes of peers that have been printed
-	sitesReported bool            // people were told that sites are ignored
+	sitesReported bool            // a line has said that sites are ignored
 }
 
 // newReporter returns a reporter on the outputs of o. leads reports whether this launcher is the
-// leading one of those that share the outputs.
+// leading launcher.
 func newReporter(out *Output, leads func() bool) *reporter {
 	r := &reporter{console: newConsole(out.Stdout, out.Stderr, out.Events, out.Live), live: out.Live}
 	if out.Shared {
@@ -57,7 +57,7 @@ func (r *reporter) shared(lines []string) {
 	}
 }
 
-// isLeading reports whether this launcher reports what concerns the whole job.
+// isLeading reports whether this launcher prints the lines about the whole job.
 func (r *reporter) isLeading() bool { return r.leads == nil || r.leads() }
 
 // note prints a note of a peer, once for all peers.
@@ -65,7 +65,7 @@ func (r *reporter) note(from int, text string) {
 	if r.printedNotes == nil {
 		r.printedNotes = make(map[string]bool)
 	}
-	// Peers of one host usually report the same cause; the bound limits peers that make up new
+	// Peers of one host usually report the same cause; the bound is for peers that invent new
 	// texts.
 	if r.printedNotes[text] || len(r.printedNotes) >= maxPrintedNotes {
 		return
@@ -100,8 +100,8 @@ func formatSites(members []elastic.Member) string {
 // observe follows the steps of the job, from an event of any peer.
 func (r *reporter) observe(e event.Event, now time.Time) { r.progress.observe(e, now) }
 
-// beginAgain forgets the steps of a group that has ended: the next group counts from its own first
-// step, which may be a lower one.
+// beginAgain clears the step of a group that has ended, because the first step of the next group
+// may be lower.
 func (r *reporter) beginAgain() { r.progress, r.shown = progress{}, 0 }
 
 // showProgress redraws the progress line, or without a terminal prints a line if there is a new
@@ -117,7 +117,8 @@ func (r *reporter) showProgress(now time.Time) {
 		r.showAt = now.Add(plainPeriod)
 	}
 	s := r.progress.line(now)
-	// An empty line erases a progress line that was drawn while this launcher was the leading one.
+	// An empty line erases a progress line that was drawn while this launcher was the leading
+	// launcher.
 	if !r.isLeading() {
 		s = ""
 	}

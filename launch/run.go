@@ -15,7 +15,7 @@ import (
 // Result describes how a job ended, as its launcher has seen it.
 type Result struct {
 	Job   string
-	Exits []Exit      // in the order of their ends
+	Exits []Exit      // in the order in which the processes ended
 	Done  *event.Done // the job's result, if its peers reported one
 	// Status is the launcher's exit status. It is 0 when the job finished, even if peers died on
 	// the way, or when nothing failed. It is 1 when the program failed, even if the result was
@@ -25,15 +25,15 @@ type Result struct {
 }
 
 // Run starts the peers of a job, connects them, passes on their output and returns when all have
-// ended. No process that it started, and no process in their process groups, outlives it. An error
-// means that the job could not be started: a bad option, a program that cannot be run, or no job
-// to join. The Result tells how the program ended.
+// ended. When Run returns, no process that it has started, and no process in their process groups,
+// is left. An error means that the job could not be started: a bad option, a program that cannot be
+// run, or no job to join. The Result tells how the program ended.
 //
 // The end of a peer does not end the job: the other peers learn that its death is certain and go
 // on without it.
 //
-// The end of ctx acts like SIGTERM and is reported with its cause. The next signal then counts as
-// the first one.
+// The end of ctx acts like SIGTERM and is reported with its cause. After it the next signal counts
+// as a first signal.
 func Run(ctx context.Context, o Options) (Result, error) {
 	sought := o.key() // read before complete, which sets the ticket of a job on this host
 	path, err := o.complete(ctx)
@@ -45,7 +45,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			return Result{}, err
 		}
 	}
-	// The kernel sends the death signal of children when the thread that started them ends.
+	// The kernel sends a child its parent-death signal when the thread that started the child ends.
+	// So this goroutine keeps its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := newRunner(o, path, o.order())
@@ -62,7 +63,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	for i := range r.peers.want {
 		if err := r.peers.spawn(i, r.peers.want, nil); err != nil {
-			r.outcome.signal = syscall.SIGKILL // the deaths that follow are not reported
+			r.outcome.signal = syscall.SIGKILL // the deaths after this are not reported
 			r.killAll()
 			r.loop(ctx)
 			_ = r.closeConsole(ctx, "")

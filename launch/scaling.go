@@ -33,8 +33,8 @@ func (r *runner) scale(from int, o scaleOrder) {
 	r.answerScale(from, o.Seq, text, err)
 }
 
-// answerScale sends the result of a scale request to the peer with index to, whose control socket
-// got the request. seq is the request's sequence number at that peer.
+// answerScale sends the result of a scale request to peer to, which received the request on its
+// control socket. seq is the request's sequence number at that peer.
 func (r *runner) answerScale(to, seq int, text string, err error) {
 	result := scaleResult{Seq: seq, Text: text}
 	if err != nil {
@@ -56,11 +56,11 @@ func (r *runner) scalable() error {
 	return nil
 }
 
-// hostConnected handles the result of the connection to an added host. Meanwhile the job may have
-// ended or been interrupted, so scalable decides again. If the user has got an answer before
-// (answerOverdue), only the launcher's line tells the result.
+// hostConnected handles the result of the connection to an added host. It calls scalable again,
+// because the job may have ended or been interrupted meanwhile. If the user has got an answer
+// before (answerOverdue), only the launcher's line tells the result.
 func (r *runner) hostConnected(a hostConnect) {
-	// The host is added even if the user does not wait any more.
+	// Add the host even if the user has an answer already.
 	waits := r.procs.hosts.addConnected(a)
 	text, err := "", a.err
 	if err == nil {
@@ -123,7 +123,7 @@ func planScale(running, leaving, waiting, taken []int, n int) (scalePlan, error)
 	return p, nil
 }
 
-// leaveOrder returns 1 for peers that wait to join, which leave first, and 0 for the others.
+// leaveOrder returns 1 for peers that wait to join, which leave first, and 0 for members.
 func leaveOrder(waiting []int, index int) int {
 	if slices.Contains(waiting, index) {
 		return 1

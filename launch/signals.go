@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// signals turns the first SIGTERM of this process into a request to leave the group. A second one,
-// later than repeatPeriod after the first, has its usual effect again. Close restores the usual
-// effect.
+// signals turns the first SIGTERM of this process into a request to leave the group. A second
+// SIGTERM, later than repeatPeriod after the first, has its usual effect again. Close restores the
+// usual effect.
 //
 // A peer writes its output to its launcher. After the launcher's death a peer that prints must
 // still be able to leave, so SIGPIPE does not end it.

@@ -26,8 +26,8 @@ const (
 	youngSocket = time.Second
 )
 
-// socketDirs returns the possible directories of control sockets, best first. Which of them a
-// process can use depends on its environment, so a search has to read all of them.
+// socketDirs returns the possible directories of control sockets, best first. The directory that a
+// process uses depends on its environment, so a search has to read all directories.
 func socketDirs() []string {
 	user := strconv.Itoa(os.Getuid())
 	var all []string
@@ -36,9 +36,9 @@ func socketDirs() []string {
 			all = append(all, filepath.Join(dir, "elrun"))
 		}
 	}
-	// Use /tmp and not TMPDIR, which may differ between a job and the terminal of its user. Another
-	// user can occupy this name in /tmp. That cannot happen to the name in the home folder below,
-	// but several hosts may share that folder.
+	// Use /tmp and not TMPDIR, because TMPDIR may differ between a job and the terminal of its
+	// user. Another user can occupy this name in /tmp. Another user cannot occupy the name in the
+	// home folder below, but several hosts may share that folder.
 	all = append(all, filepath.Join("/tmp", "elrun-"+user))
 	home, err := os.UserHomeDir()
 	host, err2 := os.Hostname()
@@ -110,7 +110,7 @@ func listenControl(at socketName) (net.Listener, error) {
 }
 
 // listenIn opens the socket in one directory. It retries, because another process that closes the
-// last socket may have removed the directory meanwhile.
+// last socket may remove the directory meanwhile.
 func listenIn(dir string, at socketName) (l net.Listener, err error) {
 	path := filepath.Join(dir, at.file())
 	if len(path) > maxSocketPath {
@@ -130,8 +130,9 @@ func listenIn(dir string, at socketName) (l net.Listener, err error) {
 	return nil, err
 }
 
-// dialControl connects to a socket in any of the directories. The error of an existing socket
-// counts more than the absence of a file elsewhere. The caller checks by sameUser who listens.
+// dialControl connects to a socket in any of the directories. If all directories fail, it prefers
+// the error of an existing socket to the error of a missing file. The caller checks by sameUser
+// which user listens.
 func dialControl(ctx context.Context, at socketName) (net.Conn, error) {
 	var d net.Dialer
 	last := fmt.Errorf("peer %d (pid %d): %w", at.index, at.pid, os.ErrNotExist)

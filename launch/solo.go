@@ -10,9 +10,9 @@ import (
 	"github.com/elrun/elrun/transport/mem"
 )
 
-// solo returns a group of one in this process, without a network, so that a program for elrun
-// also runs alone. It takes the same code path as a group of many: only the network is in memory.
-// The group owns closers.
+// solo returns a group of one in this process, without a network, so that a program for elrun also
+// runs alone. It takes the same code path as a larger group, with a network in memory. The group
+// owns closers.
 func solo(ctx context.Context, sink event.Sink, closers ...io.Closer) (*elastic.Group, error) {
 	host, _ := os.Hostname() // appears in messages only; an unknown name stays empty
 	self := elastic.Member{ID: "solo", Host: host}

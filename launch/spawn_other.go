@@ -4,6 +4,6 @@ package launch
 
 import "syscall"
 
-// processAttributes gives a child its own process group, so that a terminal's Ctrl-C
-// reaches it only through the launcher.
+// processAttributes gives a child its own process group, so that a terminal's Ctrl-C reaches the
+// child only through the launcher.
 func processAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -9,29 +9,29 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// stalls decides which stall events become lines for people: one line for each culprit while it
-// holds up the others, however many members report it, and one line for the entry into a session
+// stalls decides which stall events become lines for people: one line for each stall of a culprit,
+// however many members report the stall, and one line for the entry into a session
 // (entrystalls.go). It reads no clock and is not safe for concurrent use.
 type stalls struct {
 	culprits map[string]*culprit // by short ID
 	entries  []*entryStall       // in the order of their first reports
-	// load describes the overload of this host, "" without overload. It is nil where peers run on
-	// other hosts.
+	// load returns a description of the overload of this host, or "" if this host is not
+	// overloaded. It is nil if peers run on other hosts.
 	load func() string
 }
 
-// culprit is a member that others wait for.
+// culprit is a member for which other members wait.
 type culprit struct {
 	lastLine   time.Time // time of the last line
 	lastReport time.Time // time of the last report
 }
 
-// stallPause is the least time between two lines about the same culprit.
+// stallPause is the minimum time between two lines about the same culprit.
 const stallPause = time.Minute
 
 // line returns a line about e, a stall that peer index reports, or "" if there is nothing new or
-// the line waits for the reports of other peers (due). It names only the culprits that are new to
-// people. The function describe describes members, given their short IDs.
+// the line waits for the reports of other peers (due). It names only the culprits that no recent
+// line has named. The function describe describes members, given their short IDs.
 func (s *stalls) line(index int, e event.Stall, now time.Time, describe func(string) string) string {
 	if strings.HasPrefix(e.What, entering) {
 		s.collect(index, e, now)
@@ -53,7 +53,7 @@ func formatStall(index int, e event.Stall, names string) string {
 	return line
 }
 
-// freshOf records the report e, and returns its culprits that people should know.
+// freshOf records the report e, and returns the culprits that need a line.
 func (s *stalls) freshOf(e event.Stall, now time.Time) []string {
 	// The start of the stall distinguishes a new stall of a culprit from another member's report of
 	// a stall that is already known.
@@ -67,11 +67,11 @@ func (s *stalls) freshOf(e event.Stall, now time.Time) []string {
 	return fresh
 }
 
-// fresh records a report that a member has held up another one since begun. It reports whether
-// people should know: for the first report, and for a new stall at least stallPause after the last
-// line.
+// fresh records a report that another member has waited for this member since begun. It reports
+// whether a line is needed: for the first report, and for a new stall at least stallPause after the
+// last line.
 func (s *stalls) fresh(id string, begun, now time.Time) bool {
-	// Forgetting all of them bounds the memory of long jobs; at worst a line is repeated.
+	// Clearing the map bounds the memory of long jobs; at worst a line is repeated.
 	if s.culprits == nil || len(s.culprits) > maxReported {
 		s.culprits = make(map[string]*culprit)
 	}

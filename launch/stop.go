@@ -29,11 +29,11 @@ type Stopped struct {
 	Took  time.Duration // from the first request to the end of the last peer
 }
 
-// Stop ends the job as SIGTERM does: it asks each peer on this host to send itself that signal, and
-// the peers send it when all have answered. Peers that have not left the group after 5 s are asked
-// again, and then end at once. Stop returns when all their control sockets are gone. If some are
-// left after 10 s, or at the end of ctx, it returns an error that names these peers; they have been
-// asked to end nevertheless.
+// Stop ends the job as SIGTERM does: it asks each peer on this host to send SIGTERM to itself,
+// which the peers do when all have answered. Peers that have not left the group after 5 s are asked
+// again, and then end at once. Stop returns when all their control sockets are gone. If some peers
+// are left after 10 s, or at the end of ctx, it returns an error that names these peers. They have
+// been asked to end.
 //
 // A running launcher sees its peers end, and ends with the status that follows from their statuses.
 // A process that has not called Init has no control socket and is not asked.
@@ -94,10 +94,10 @@ func (s *stopping) left() ([]socketName, error) {
 }
 
 // ask asks all peers that have not agreed yet, concurrently. The connections stay open until all
-// have answered; then the peers end.
+// peers have answered.
 func (s *stopping) ask(ctx context.Context, names []socketName) {
 	// A peer ends when its connection is closed. So the connections are closed after the last
-	// answer: no peer then sees another peer leave before it knows of the stop itself.
+	// answer: otherwise a peer could see another peer leave before it gets the request itself.
 	conns, errs := make([]net.Conn, len(names)), make([]error, len(names))
 	var work sync.WaitGroup
 	for i, n := range names {

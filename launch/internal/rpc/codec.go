@@ -19,14 +19,14 @@ type Codec struct {
 }
 
 // NewCodec returns a codec. A frame bounds the size of a payload, and lengths in a payload are
-// checked against its size before memory is allocated.
+// checked against the size of the payload before memory is allocated.
 func NewCodec() (Codec, error) {
 	// Times keep their nanoseconds and their zone, as text.
 	enc, err := cbor.EncOptions{Time: cbor.TimeRFC3339Nano}.EncMode()
 	if err != nil {
 		return Codec{}, err
 	}
-	// Duplicate keys of a map are an error: which of them counts would depend on the decoder.
+	// Duplicate keys of a map are an error: otherwise the result would depend on the decoder.
 	dec, err := cbor.DecOptions{MaxNestedLevels: maxNested, MaxArrayElements: MaxPayload, MaxMapPairs: MaxPayload, DupMapKey: cbor.DupMapKeyEnforcedAPF}.DecMode()
 	return Codec{enc, dec}, err
 }

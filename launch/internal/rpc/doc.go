@@ -1,5 +1,5 @@
 // Package rpc carries calls between two processes of a program over any stream: a pipe within one
-// process, a Unix socket, or TLS. Whoever makes the stream has to authenticate the other end.
+// process, a Unix socket, or TLS. The code that makes the stream has to authenticate the other end.
 //
 //	NewServer      answers calls with methods, on any number of streams
 //	Dial           exchanges hellos on a stream and returns a Conn, which makes calls
@@ -17,6 +17,7 @@
 // hello, or with a failure that gives the cause. Each call gets one answer or failure; answers may
 // come in any order. After a cancel the caller ignores both.
 //
-// A call whose stream ends is lost: it may have been carried out or not, and this package does not
-// repeat it (at-most-once semantics). A Codec encodes values as payloads, in CBOR (RFC 8949).
+// If the stream of a call ends, the call is lost: its method may or may not have run, and this
+// package does not repeat the call (at-most-once semantics). A Codec encodes values as payloads, in
+// CBOR (RFC 8949).
 package rpc

@@ -43,7 +43,7 @@ type frame struct {
 	// method is the index of the called method in the methods of the service.
 	method uint16
 	// id is the number of a call, the same in its answer and its cancellation. The caller chooses
-	// it.
+	// the number.
 	id uint64
 	// timeout is the time that is left for a call, in nanoseconds; 0 without a deadline.
 	timeout uint64
@@ -89,8 +89,8 @@ func readFrame(r io.Reader) (frame, error) {
 	return f, err
 }
 
-// readPayload reads size bytes, and grows the buffer in steps: a header that announces more than is
-// sent costs one chunk of memory at most.
+// readPayload reads size bytes, and grows the buffer in steps: if a header announces more bytes
+// than are sent, at most one chunk of memory is wasted.
 func readPayload(r io.Reader, size int) ([]byte, error) {
 	var b []byte
 	for len(b) < size {

@@ -62,13 +62,13 @@ func (s *Server) Serve(l net.Listener, secure func(net.Conn) (net.Conn, error)) 
 	})
 }
 
-// ServeConn serves a stream, which the server owns. Its other end is trusted.
+// ServeConn serves a stream, which the server owns. The other end of the stream is trusted.
 func (s *Server) ServeConn(stream net.Conn) {
 	s.start(stream, func(c net.Conn) (net.Conn, error) { return c, nil })
 }
 
 // start serves one stream in a goroutine. The deadline bounds the authentication and the hello, so
-// that a client that connects and says nothing holds no goroutine for long.
+// that a client that connects and sends nothing holds no goroutine for long.
 func (s *Server) start(stream net.Conn, secure func(net.Conn) (net.Conn, error)) {
 	if !s.track(stream) {
 		return
@@ -94,7 +94,7 @@ func (s *Server) track(c io.Closer) bool {
 	return true
 }
 
-// drop closes a stream and forgets it.
+// drop closes a stream and removes it from open.
 func (s *Server) drop(c io.Closer) {
 	_ = c.Close()
 	s.mu.Lock()
@@ -146,7 +146,7 @@ func (s *Server) greeted(stream net.Conn, in *bufio.Reader) error {
 	if err != nil {
 		return err
 	}
-	// The deadline was for the hello; calls have their own.
+	// Remove the deadline of the hello; calls have their own deadlines.
 	return stream.SetDeadline(time.Time{})
 }
 
@@ -177,8 +177,8 @@ func (c *caller) handle(f frame) bool {
 		}
 		return true
 	case f.kind != kindCall || int(f.method) >= len(c.server.methods):
-		// Such a caller has another graph, or violates the protocol: the whole stream is of no
-		// use.
+		// A caller that sends this has another graph, or violates the protocol: end the whole
+		// stream.
 		return false
 	}
 	select {
@@ -186,7 +186,7 @@ func (c *caller) handle(f frame) bool {
 	case <-c.ctx.Done():
 		return false
 	}
-	// The caller sends the time that is left, not a point in time: clocks of hosts differ.
+	// The caller sends the remaining time, and no point in time, because clocks of hosts differ.
 	timeout := time.Duration(f.timeout)
 	if timeout == 0 { // the caller has no deadline
 		timeout = math.MaxInt64
