@@ -109,9 +109,9 @@ func (l *layout) divide(limit, least int) {
 
 // begin returns the start of a bucket that ends at hi and may begin at lo or later. It prefers the
 // start of a parameter, so that a wait for one parameter does not include the next parameter. Its
-// second choice is the start of a piece, so that a bucket does not wait for elements outside of it.
-// The bucket must then have at least the number of elements that some gives; otherwise it begins at
-// lo.
+// second choice is the start of a piece, because a bucket that begins inside a piece waits until the
+// whole piece is complete. If neither leaves at least the number of elements in some for the bucket,
+// begin returns lo.
 func (l *layout) begin(lo, hi, some int) int {
 	some = max(some, 1)
 	if whole := l.offsets[sort.SearchInts(l.offsets, lo)]; hi-whole >= some {

@@ -55,10 +55,10 @@
 //     were behind have been brought up to date by then, by the methods in state.go.
 //  2. resumereport.go: all ranks gather which microbatches each of them holds of the open step. The
 //     assignment is a pure function of these reports: held microbatches stay with their holder, and
-//     the others are assigned by speed (balance.go). Later steps of a session need no gather: no
-//     rank holds a microbatch of the new step, and the previous commit record has the speed of every
-//     rank. The samples of a microbatch follow from the seed and the number of the step (plan.go,
-//     sample.go).
+//     the other microbatches are assigned by speed (balance.go). Later steps of a session need no
+//     gather: no rank holds a microbatch of the new step, and the previous commit record has the
+//     speed of every rank. The samples of a microbatch follow from the seed and the number of the
+//     step (plan.go, sample.go).
 //  3. contribution.go, accumulator.go: the model adds the gradient sums of its microbatches to the
 //     contribution. No reduction writes to a contribution. Between hosts, one call of the model
 //     computes several microbatches, if the model supports that (calls.go).
@@ -105,7 +105,7 @@
 //
 // A job (job.go, session.go) goes from session to session. It agrees with the other peers at the
 // entry of a session, in commit records, and at the end. It owns the state (state.go), which is the
-// same at all members after the same committed step; package elastic copies it from peer to peer.
+// same at all members after the same committed step; package elastic copies it between peers.
 // The job also owns the open step (openstep.go), which is this peer's work on the next step: the
 // contribution (contribution.go), the shares of all ranks (balance.go), and the reduction of
 // gradients (reducer.go). A try (try.go) ends with its session. A reporter (report.go) announces

@@ -72,9 +72,9 @@ func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work, 
 }
 
 // superseded reports the last step, to which this peer contributed as self, before another member's
-// copy moves this peer to a later step. That the later step is committed proves that the last step
-// is stable: the commit record of the later step, in which this peer declared the last step
-// committed, was complete at some rank.
+// copy moves this peer to a later step. The last step is stable if a later step is committed: the
+// commit record of that step, in which this peer declared the last step committed, was complete at
+// some rank.
 func (p *reporter) superseded(o outcome, self elastic.ID, own work, by int64) {
 	mine, took := o.share(self)
 	if !took || o.Step <= p.reported || by <= o.Step {
