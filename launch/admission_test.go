@@ -9,7 +9,7 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// A process that has no view yet lets a newcomer wait for the answer, as long as the caller allows.
+// In a process without a view, answer blocks until there is a view or the caller's context ends.
 func TestAnswerWaitsForView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ad := newAdmission("job")

@@ -22,8 +22,8 @@ type launcher struct {
 	exited chan int
 }
 
-// newTestAgent returns an agent and its launcher, which the test plays. Call it in a synctest
-// bubble.
+// newTestAgent returns an agent and the launcher's end of its connection, for the test. Call it in
+// a synctest bubble.
 func newTestAgent() (*agent, launcher) {
 	here, there := net.Pipe()
 	l := launcher{newPipe(there), make(chan int, 1)}
@@ -158,8 +158,8 @@ func TestAgentSendsFirst(t *testing.T) {
 	_ = l.conn.Close()
 }
 
-// A launcher that is stopped, for however long, does not count as dead and delays no step. When it
-// reads again, it gets a message about the gap and everything that the job's result needs.
+// A stopped launcher does not count as dead and delays no step. When it reads again, it gets a
+// message about dropped events, and all events that the job's result needs.
 func TestAgentLauncherStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
@@ -278,7 +278,7 @@ func TestOpenAgentBadFD(t *testing.T) {
 	}
 }
 
-// Deaths that were reported before there was a group are kept.
+// Deaths that were reported before there was a group are passed to watchDead.
 func TestAgentDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
@@ -331,8 +331,7 @@ func TestAgentScale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
 		<-heard(l, a, t)
-		// Send an answer to no request, an answer to the first request that comes too late, and an
-		// answer to the second request.
+		// Send three answers: to no request, late to the first request, and to the second request.
 		go func() {
 			for _, answer := range []scaleResult{{Seq: 9, Text: "stale"}, {Seq: 2, Text: "fine"}, {Seq: 3, Error: "no"}} {
 				if m, err := l.receive(); err != nil || m.Scale == nil {

@@ -18,8 +18,8 @@ func (h *held) Write(b []byte) (int, error) {
 	return h.buffer.Write(b)
 }
 
-// A death is reported at once and after all messages, even while output is still held back; no
-// output is lost.
+// The end of a process is reported at once, but after all its messages, even while the log blocks
+// its output. No output is lost.
 func TestDeathIsToldBeforeOutputEnds(t *testing.T) {
 	log := &held{release: make(chan struct{})}
 	var out buffer

@@ -66,7 +66,7 @@ func TestConsoleStreams(t *testing.T) {
 	}
 }
 
-// With many senders every block arrives whole and in its sender's order.
+// With many senders every block arrives whole, and the blocks of a sender arrive in order.
 func TestConsoleWholeBlocks(t *testing.T) {
 	var out buffer
 	c := newConsole(&out, &out, nil, false)
@@ -117,8 +117,8 @@ func TestConsoleProgressLine(t *testing.T) {
 	})
 }
 
-// While nobody reads, the launcher's lines do not wait, and the peers' lines wait only until the
-// console counts as stuck. Later a line reports the number of dropped lines.
+// While nobody reads the output, say does not block, and send blocks only until the printer counts
+// as stuck. Later a line reports the number of dropped lines.
 func TestConsoleStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := &stuckOnce{free: make(chan struct{})}
@@ -171,7 +171,7 @@ func (s *stuckOnce) Write(p []byte) (int, error) {
 	return s.buffer.Write(p)
 }
 
-// A slow reader loses nothing.
+// A slow reader loses no lines.
 func TestConsoleSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &slow{}
@@ -196,7 +196,7 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.buffer.Write(p)
 }
 
-// The caller can stop waiting for a console that stays stuck.
+// The end of its context ends a call of close on a stuck console.
 func TestConsoleGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(stuck)
@@ -252,7 +252,8 @@ func TestConsoleResultUnwritten(t *testing.T) {
 	}
 }
 
-// If a regular file did not take a line completely, no part of the line remains in it.
+// If a line could not be written completely to a regular file, no part of the line remains in the
+// file.
 func TestLineWriterTakesBack(t *testing.T) {
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {

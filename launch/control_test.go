@@ -28,7 +28,8 @@ func serve(t *testing.T, job string, index int, status func() Status) *control {
 	return c
 }
 
-// A client that sends nothing or garbage disturbs no other client, and Close does not wait for it.
+// A client that sends nothing or garbage disturbs no other client, and Close does not wait for such
+// a client.
 func TestControlGarbage(t *testing.T) {
 	job := testJob(t)
 	c := serve(t, job, 0, func() Status { return Status{Job: job} })
@@ -49,7 +50,7 @@ func TestControlGarbage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = conn.Write([]byte(text)) // may fail: the peer may hang up before the end
+		_, _ = conn.Write([]byte(text)) // may fail: the peer may close the connection before the end
 		b, _ := io.ReadAll(conn)
 		if want != "" && !strings.Contains(string(b), want) {
 			t.Errorf("%.20q: got %q, want %q in it", text, b, want)

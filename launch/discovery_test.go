@@ -113,7 +113,8 @@ func TestAnnouncementOf(t *testing.T) {
 	})
 }
 
-// Tickets that admit nobody any more, and the launcher's key, are not announced.
+// The job is not announced under the keys of tickets that admit nobody any more, nor under the
+// launcher's key.
 func TestTicketsOf(t *testing.T) {
 	got := ticketsOf(elastic.View{Grants: []elastic.Grant{{Key: "root"}, {Key: "good", Issuer: "a", Expiry: 7}, {Key: "revoked", Issuer: "a", Revoked: true},
 		{Key: "used up", Issuer: "a", Uses: 2, Used: 2}, {Key: "left", Issuer: "a", Uses: 2, Used: 1}}})
@@ -175,8 +176,8 @@ func TestAnnouncer(t *testing.T) {
 	})
 }
 
-// An announced job is found at once, or later if it is announced later. A long wait is reported
-// once.
+// An announced job is found at once. A job that is announced later is found then. A long wait is
+// reported once.
 func TestSeeker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeDiscovery{err: errors.New("discovery: no bootstrap node answers")}
@@ -288,7 +289,7 @@ func TestContactsAfterIntroduction(t *testing.T) {
 	})
 }
 
-// Newcomers begin with different addresses of a ticket, and each tries all.
+// Newcomers begin with different addresses of a ticket, and each newcomer tries all addresses.
 func TestTurns(t *testing.T) {
 	first := make(map[int]bool)
 	for i := range 100 {

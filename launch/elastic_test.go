@@ -43,8 +43,8 @@ func TestRunGivesUp(t *testing.T) {
 	}
 }
 
-// A crashed peer comes back under its index. It is told how to join and that its predecessor is
-// dead, and the event log has the restart.
+// A crashed peer is restarted under its index. The new process gets a start order and the death of
+// its predecessor, and the event log has the restart.
 func TestRunRestarts(t *testing.T) {
 	var events buffer
 	dir := t.TempDir()

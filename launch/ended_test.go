@@ -30,8 +30,8 @@ func ownEnds(t *testing.T) (dir string) {
 	return dir
 }
 
-// The record of a job is found by its name or the beginning of its name, the latest one counts,
-// and only the user can read it.
+// The record of a job is found by the job's name or the beginning of the name. It is the latest
+// record, and only the user can read it.
 func TestKeepEnded(t *testing.T) {
 	dir := ownEnds(t)
 	if _, err := LastStatus(t.Context(), "m"); !errors.Is(err, ErrNoJob) {

@@ -68,7 +68,8 @@ func TestEntryStalls(t *testing.T) {
 			if lines := s.due(now, 8, bracketed); !slices.Equal(lines, []string{test.want}) {
 				t.Errorf("%q, want %q", lines, test.want)
 			}
-			// A member that the line left out is named later, if it is still not there.
+			// A later line names a member that the first line left out, if the member is still
+			// missing.
 			now = now.Add(stallPause)
 			s.due(now, 8, bracketed)
 			collectEntries(t, &s, now, entryReport{2, "a", "absent", 62})
@@ -83,8 +84,8 @@ func TestEntryStalls(t *testing.T) {
 	}
 }
 
-// Members that people know already do not appear again in a line about an entry, and neither do the
-// peers that wait for nobody else.
+// A line about an entry does not name members that an earlier line has named, and does not count
+// peers that wait only for such members.
 func TestEntryStallsOfKnownCulprits(t *testing.T) {
 	var s stalls
 	now := time.Unix(1000, 0)
@@ -96,8 +97,8 @@ func TestEntryStallsOfKnownCulprits(t *testing.T) {
 	}
 }
 
-// In whatever order the reports of however many peers come, the first one makes a line within
-// entryPeriod, and an entry makes at most one line in stallPause. No line is too long.
+// For any number and order of reports, the first report makes a line within entryPeriod, and an
+// entry makes at most one line in stallPause. No line is too long.
 func TestEntryStallsOnceEach(t *testing.T) {
 	named := regexp.MustCompile(entering + "[0-9]+")
 	rapid.Check(t, func(t *rapid.T) {

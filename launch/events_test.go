@@ -16,7 +16,7 @@ func TestRunRestartsNoneThatEnded(t *testing.T) {
 	}
 }
 
-// If only some members have a site, people are told that sites are ignored.
+// If only some members have a site, a line says that sites are ignored.
 func TestWordSites(t *testing.T) {
 	for want, sites := range map[string][]string{
 		"": {"", ""},

@@ -80,7 +80,7 @@ func ExampleFind() {
 	// Output: not running
 }
 
-// The end of a job that is over.
+// The last status of a job that has ended.
 func ExampleLastStatus() {
 	s, err := launch.LastStatus(context.Background(), "sweep-of-tuesday")
 	if errors.Is(err, launch.ErrNoJob) {
@@ -130,12 +130,12 @@ func ExampleReadHostfile() {
 	// Output: [{node1 2 berlin} {node2 0 paris}] <nil>
 }
 
-// The other end of ssh: a program that is started on a host serves the launcher. Here the launcher
-// hangs up at once.
+// The agent, which ssh starts on another host: it serves the launcher. Here the launcher closes the
+// connection at once.
 func ExampleServeHost() {
 	var out strings.Builder
 	err := launch.ServeHost(context.Background(), strings.NewReader(""), &out, nil)
-	fmt.Println(err, out.Len() > 0) // it said that it is there
+	fmt.Println(err, out.Len() > 0) // the agent has reported that it is ready
 	// Output: <nil> true
 }
 

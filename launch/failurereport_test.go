@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// The lines wait for the cause, which comes first; only the first line tells what the others do.
+// The lines wait for the likely cause, which is printed first. Only the first line says that the
+// other programs run on.
 func TestFailureReport(t *testing.T) {
 	var x failureReport
 	now := time.Unix(100, 0)

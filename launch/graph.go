@@ -61,27 +61,26 @@ type NodeOption struct{ apply func(*nodeInfo) }
 // restart is immediate. If the node soon fails again, the next restart waits for the time backoff
 // (0 means 1 s), and this wait doubles up to a minute (exponential backoff). A task fails when it
 // returns an error or its process dies; a service fails when it ends before it was told to stop.
-// Without Restart neither is restarted. For peers, which join the others again, times is added to
-// Membership.Restart.
+// Without Restart neither is restarted. For peers times is added to Membership.Restart; a restarted
+// peer joins the group again.
 func Restart(times int, backoff time.Duration) NodeOption {
 	return NodeOption{func(n *nodeInfo) { n.Restarts, n.Backoff = times, backoff }}
 }
 
-// Group places nodes with the same group name on one host; if the peers have that group, it is the
-// host of peer 0. Nodes without a group go where there is room.
+// Group places nodes with the same group name on one host; if the peers have that group name, it is
+// the host of peer 0. Nodes without a group run on hosts with free slots.
 func Group(name string) NodeOption { return NodeOption{func(n *nodeInfo) { n.Group = name }} }
 
-// StopAfter stops a service only after other services, which call it until they end. Without
-// StopAfter the services stop in the reverse order of their declaration, each when the previous
-// one has ended.
+// StopAfter stops a service only after the named services, which may call it until they end.
+// Without StopAfter the services stop in the reverse order of their declaration, each when the
+// previous service has ended.
 func StopAfter(services ...string) NodeOption {
 	return NodeOption{func(n *nodeInfo) { n.StopAfter = services }}
 }
 
-// Peers declares the group that trains: n peers that call f, each with its own member of the
-// group. The group is closed when f returns. If elrun starts the program, its flag -n gives the
-// number of peers. As in any job, peers may join, leave and die. A program has exactly one such
-// node.
+// Peers declares the group that trains: n peers that call f, each with its own elastic.Group. The
+// group is closed when f returns. If elrun starts the program, its flag -n gives the number of
+// peers. As in any job, peers may join, leave and die. A program has exactly one such node.
 func (p *Program) Peers(name string, n int, f func(ctx context.Context, g *elastic.Group) error, options ...NodeOption) {
 	p.add(&node{info: nodeInfo{Name: name, Kind: kindPeers, Peers: n}, peer: f}, f == nil, options)
 }
@@ -118,8 +117,8 @@ func (p *Program) info() (programInfo, error) {
 		d.Nodes = append(d.Nodes, n.info)
 	}
 	err := d.check()
-	// A mistake in a declaration comes first: the check of the whole graph may fail only because of
-	// it.
+	// Return a mistake in a declaration first, because the check of the whole graph may fail only
+	// because of this mistake.
 	if len(p.errs) > 0 {
 		err = p.errs[0]
 	}
@@ -137,7 +136,7 @@ func (p *Program) node(name string) *node {
 	return nil
 }
 
-// connect gives the handles of the program the means to make calls.
+// connect sets the callers by which the handles of the program make calls.
 func (p *Program) connect(c *callers) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -66,7 +66,7 @@ func TestHandle(t *testing.T) {
 	})
 }
 
-// Requests and results are copies, also within one process, and Go has made its copy when it
+// Requests and results are copied, even within one process. Go has copied the request when it
 // returns.
 func TestHandleCopies(t *testing.T) {
 	p := launch.NewProgram("p")
@@ -92,7 +92,7 @@ func TestHandleCopies(t *testing.T) {
 	}
 }
 
-// The deadline of a caller ends the call on both sides.
+// The deadline of a caller ends the call in the caller and in the service.
 func TestHandleDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := launch.NewProgram("p")

@@ -44,8 +44,8 @@ type nodeInfo struct {
 	Methods   []string      `json:"methods,omitempty"`    // of a service: names and types
 }
 
-// check returns the first mistake in a program as an error of one line. A launcher calls it as
-// well, with a description that it does not trust.
+// check returns the first mistake in a program as an error of one line. A launcher also calls
+// check, for a description from a process that it does not trust.
 func (p programInfo) check() error {
 	if err := checkNodeName("program", p.Name); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (p programInfo) check() error {
 			peers++
 		}
 	}
-	// The rest of the program works for the group of peers, so there is exactly one such group.
+	// Services and tasks work for the group of peers, so there is exactly one such group.
 	switch {
 	case peers != 1:
 		return fmt.Errorf("%d nodes of peers, want one: declare the group that trains by Peers, once", peers)
@@ -156,7 +156,7 @@ func (p programInfo) stopOrder() ([]string, error) {
 		i := slices.IndexFunc(left, func(n nodeInfo) bool {
 			return !slices.ContainsFunc(n.StopAfter, func(other string) bool { return !slices.Contains(order, other) })
 		})
-		// No service qualifies: the remaining ones form a cycle.
+		// No service qualifies: the remaining services form a cycle.
 		if i < 0 {
 			var names []string
 			for _, n := range left {

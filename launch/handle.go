@@ -14,18 +14,19 @@ var (
 	// ErrHandler reports that the function of a service returned an error. The text of that error
 	// is kept, but not the errors that it wraps.
 	ErrHandler = errors.New("the handler failed")
-	// ErrUnreachable reports that a call did not reach its service or that its answer was lost.
-	// The service has ended for good, did not come back before the end of the context, or died
-	// during the call. In the last case it is unknown whether the call was carried out.
+	// ErrUnreachable reports that a call did not reach its service or that its answer was lost. The
+	// service has ended for good, was not restarted before the end of the context, or died during
+	// the call. In the last case it is unknown whether the call was carried out.
 	ErrUnreachable = errors.New("the service cannot be reached")
 )
 
-// Handle calls a service of a program, from any node. It is a small value, and its copies are
-// equivalent.
+// Handle calls a service of a program, from any node. It is a small value; a copy calls the same
+// service.
 //
 // Requests and results are copied in all launch types, by CBOR (RFC 8949): exported fields of
 // structs are copied, pointers become pointers to copies, and a type with a binary form
-// (encoding.BinaryMarshaler) uses this form. Both are at most 64 MiB long.
+// (encoding.BinaryMarshaler) uses this form. The encoded request and result are at most 64 MiB
+// long.
 type Handle[Req, Resp any] struct {
 	p      *Program
 	node   string

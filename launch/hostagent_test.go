@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An agent without heartbeats ends only if it has no peers: the network to its launcher is gone. A
-// heartbeat keeps it alive.
+// An agent that receives no heartbeats ends if it has no peers, and runs on if it has peers. A
+// heartbeat keeps an agent without peers running.
 func TestAgentOfASilentLauncher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := io.Pipe()

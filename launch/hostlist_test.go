@@ -40,8 +40,8 @@ func TestSeats(t *testing.T) {
 	}
 }
 
-// A peer keeps its assigned host. A peer without one, or whose host was lost, gets the host with
-// the fewest peers per slot.
+// A peer keeps its assigned host. A peer without an assigned host, or whose host was lost, gets the
+// host with the fewest peers per slot.
 func TestPlace(t *testing.T) {
 	l := hostsNamed(2, "a", "b")
 	l.hosts[1].Slots = 4

@@ -75,7 +75,7 @@ func (f *fakeNet) Forget(id elastic.ID) {
 	f.introduced[id] = false
 }
 
-// knows reports whether a member was introduced and has not been forgotten since.
+// knows reports whether a member was introduced and not dropped by Forget.
 func (f *fakeNet) knows(id elastic.ID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -190,8 +190,8 @@ func TestIdentityProvesBeforeItSends(t *testing.T) {
 	})
 }
 
-// Another newcomer is introduced without a proof, which it could not check. Once it is a member it
-// gets one.
+// A newcomer is introduced to another newcomer without a proof, because newcomers cannot check
+// proofs. Once the other newcomer is a member, it gets a proof.
 func TestIdentityVouches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeNet(map[elastic.ID]error{"other": nil})

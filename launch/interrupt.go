@@ -19,8 +19,8 @@ func (r *runner) signalled(s os.Signal, now time.Time) {
 	}
 }
 
-// interrupt passes the first signal on to the peers; the second one kills them. The job then
-// counts as interrupted, even if the peers end with status 0.
+// interrupt passes the first signal on to the peers; the second signal kills the peers. The job
+// then counts as interrupted, even if the peers end with status 0.
 func (r *runner) interrupt(s os.Signal, now time.Time) {
 	sig, ok := s.(syscall.Signal)
 	if !ok {
@@ -49,9 +49,9 @@ func (r *runner) cancel(cause error, now time.Time) {
 	r.forwardFirst(syscall.SIGTERM, true, fmt.Sprintf("%v: asking %s to leave", cause, r.procs.count()), now)
 }
 
-// forwardFirst passes the first signal on to the peers and prints line. byContext tells that the
-// end of the context took the place of the signal. Restarts are cancelled, and stopped peers are
-// continued: a stopped process cannot leave.
+// forwardFirst passes the first signal on to the peers and prints line. If byContext is set, there
+// was no signal: the context has ended. forwardFirst cancels restarts, and continues stopped peers,
+// because a stopped process cannot leave.
 func (r *runner) forwardFirst(sig syscall.Signal, byContext bool, line string, now time.Time) {
 	r.outcome.signal = sig
 	r.interruption.begin(byContext, now)
@@ -64,8 +64,9 @@ func (r *runner) forwardFirst(sig syscall.Signal, byContext bool, line string, n
 	r.killing = time.After(r.o.Grace)
 	r.report.console.say(line)
 	if sig == syscall.SIGPIPE || r.rendezvous.hasForeignMembers() {
-		// SIGPIPE: the peers' own output is not broken. If the job has peers of other launchers,
-		// they go on, and lose nobody if these peers leave.
+		// Send SIGTERM instead of SIGPIPE, because the peers' own output is not broken. Send
+		// SIGTERM also if the job has peers of other launchers, so that these peers leave and are
+		// not lost.
 		sig = syscall.SIGTERM
 	}
 	r.procs.ask(sig)

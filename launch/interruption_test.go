@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A signal that follows at once repeats the first; a later one kills, and so does every one after
-// it. After the end of the context the first signal kills nobody.
+// A signal within repeatPeriod repeats the first signal. A later signal kills, and so do all
+// signals after it. After the end of the context the first signal kills no peer.
 func TestInterruption(t *testing.T) {
 	begun := time.Unix(100, 0)
 	var i interruption

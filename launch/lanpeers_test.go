@@ -15,9 +15,9 @@ func foundAt(id string, host int) elastic.Member {
 	return elastic.Member{ID: elastic.ID(id), Addrs: []string{fmt.Sprintf("/ip4/192.0.2.%d/tcp/7", host)}}
 }
 
-// False peers with the same address take only a few places; false peers with different addresses
-// evict the oldest ones. A member that is found later is kept nevertheless, and a peer that has
-// proved that it belongs to the job stays.
+// Of the false peers with one address only a few are kept, and false peers with different addresses
+// evict the oldest peers. A member that is found later is kept, and so is a peer that has proved
+// that it belongs to the job.
 func TestJunkLANPeers(t *testing.T) {
 	var l lanPeers
 	l.add(foundAt("proved", 1))

@@ -8,8 +8,8 @@ import (
 )
 
 // lineWriter writes whole lines only. If a write fails within a line, for example on a full disk,
-// the partial line is removed; if that is impossible, it is ended before the next line. It is safe
-// for concurrent use.
+// the partial line is removed; if that is impossible, a line end is written before the next line.
+// It is safe for concurrent use.
 type lineWriter struct {
 	w io.Writer
 
@@ -33,14 +33,14 @@ func (l *lineWriter) Write(b []byte) (n int, err error) {
 	if err == nil {
 		return n, nil
 	}
-	// n bytes have been written, and the last line of them may be a part of a line.
+	// n bytes have been written; they may end with a part of a line.
 	whole := bytes.LastIndexByte(b[:n], '\n') + 1
 	l.torn = n > whole && !truncateTail(l.w, int64(n-whole))
 	return whole, err
 }
 
-// truncateTail truncates a regular file by its last n bytes. It returns false if it cannot: for
-// pipes and terminals, and if another process has appended to the file since.
+// truncateTail truncates a regular file by its last n bytes. It returns false if it cannot
+// truncate: for pipes and terminals, and if another process has appended to the file meanwhile.
 func truncateTail(w io.Writer, n int64) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -103,7 +103,7 @@ func TestMembershipLogWithoutSteps(t *testing.T) {
 	s.expect(t)
 	s.pass(time.Millisecond)
 	s.expect(t, "epoch 2: <b> is lost: nothing was heard of it; 1 peer goes on")
-	// The launcher learns later how the process ended.
+	// The end of the process is reported after the view.
 	s.lines = s.c.ended("b", "exited with status 1", s.now)
 	s.expect(t, "<b> exited with status 1")
 }
@@ -166,7 +166,8 @@ func TestMembershipLogAtTheEnd(t *testing.T) {
 	s.expect(t, "epoch 3: <c> is lost: no reason was told; 1 peer goes on")
 }
 
-// A member whose process has ended with status 0 is not lost, whichever report comes first.
+// A member whose process has ended with status 0 is not reported as lost, whichever report arrives
+// first.
 func TestMembershipLogCompleted(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "amz")
@@ -184,7 +185,7 @@ func TestMembershipLogCompleted(t *testing.T) {
 	s.expect(t)
 }
 
-// A view that members have left may come before their own reports.
+// A view without some members may arrive before the leave events of these members.
 func TestMembershipLogLeaveComesLater(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "abm")
@@ -235,8 +236,8 @@ func TestNotices(t *testing.T) {
 	s.expect(t) // the wait was too short for a report
 }
 
-// In whatever order the peers' reports come, each join and each departure of a member is reported
-// once, and memory stays bounded.
+// For any order of the peers' reports, each join and each departure of a member is reported once,
+// and memory is bounded.
 func TestMembershipLogOnceEach(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newScript()
@@ -284,7 +285,8 @@ func TestCausesAreRanked(t *testing.T) {
 	}
 }
 
-// The line about a member that others could not reach names one of them, whatever they reported first.
+// The line about an unreachable member names one of the members that could not reach it, whatever
+// their first reports were.
 func TestUnreachableNamesTheOthers(t *testing.T) {
 	for _, test := range []struct {
 		reporters int
@@ -305,8 +307,8 @@ func TestUnreachableNamesTheOthers(t *testing.T) {
 	}
 }
 
-// A member that is asked to leave because it holds up the others is described as stalled, in the
-// reports of others and in its own.
+// A member that is asked to leave because it blocks the others is described as stalled, whether the
+// leave event is its own or from another member.
 func TestMembershipLogStalled(t *testing.T) {
 	s := newScript()
 	s.view(1, "start", "abc")

@@ -53,8 +53,8 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// Data that came before the deadline can still be read after it, however late the reader is. An
-// unfinished line is not a message.
+// Data that arrived before the deadline can still be read after the deadline. An unfinished line is
+// not a message.
 func TestPipeAfterDeadline(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -94,7 +94,7 @@ func TestPipeAfterDeadline(t *testing.T) {
 	}
 }
 
-// An endless line takes bounded memory and becomes an error.
+// A line without an end takes bounded memory and is an error.
 func TestPipeEndlessLine(t *testing.T) {
 	here, there := net.Pipe()
 	done := make(chan struct{})

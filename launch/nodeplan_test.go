@@ -97,8 +97,8 @@ func TestPlanStops(t *testing.T) {
 	}
 }
 
-// Whichever nodes die at whatever times, services outlive peers and tasks, at most one is asked to
-// stop at a time, no node is restarted more often than allowed, and every program ends.
+// For any deaths of nodes at any times, services outlive peers and tasks, at most one service is
+// asked to stop at a time, no node is restarted more often than allowed, and every program ends.
 func TestPlanProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := planRun{started: map[int]int{}}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestOptionsAsSent holds the names and values by which launchers pass options on: the start order
+// TestOptionsAsSent fixes the names and values by which launchers pass options on: the start order
 // and the environment of a peer, and the order to the agent of another host.
 func TestOptionsAsSent(t *testing.T) {
 	o := Options{Program: "true", Args: []string{"-a"}, Peers: 2, Job: "m", Forward: []string{"A=1"}, Join: true, Ticket: "ticket",

@@ -8,7 +8,7 @@ import (
 )
 
 // status returns the Status for the control socket: the figures of this peer and its knowledge of
-// the other members. Other peers of this host report more when they are asked themselves.
+// the other members. Each other peer of this host reports its own figures on its own socket.
 func (p *peer) status() Status {
 	p.mu.Lock()
 	members, g := p.latest.Members, p.group
@@ -21,8 +21,7 @@ func (p *peer) status() Status {
 	return describeOthers(p.a.status(), members, heard)
 }
 
-// describeOthers adds to s what members and heard say about the members that have no report of
-// their own.
+// describeOthers completes the entries of s without a report of their own, from members and heard.
 func describeOthers(s Status, members []elastic.Member, heard map[elastic.ID]time.Duration) Status {
 	for i := range s.Members {
 		m := &s.Members[i]

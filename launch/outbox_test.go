@@ -17,8 +17,8 @@ func written(o *outbox) (lines []string) {
 	return lines
 }
 
-// A class keeps messages up to its bound and counts dropped ones at their place; results are
-// always kept.
+// Messages of a class are kept up to its bound, and a gap counts the dropped messages at their
+// place in the queue. Results are always kept.
 func TestOutboxBound(t *testing.T) {
 	o := newOutbox(func(lost int) []byte { return fmt.Append(nil, "lost ", lost) })
 	step := []byte(strings.Repeat("s", 1<<10))
@@ -38,8 +38,8 @@ func TestOutboxBound(t *testing.T) {
 	}
 }
 
-// add returns a channel to wait for, until the reader was late once. After the queue has been empty
-// it returns a channel again.
+// add returns a channel until the reader is late. Once the queue has been empty, add returns a
+// channel again.
 func TestOutboxLateReader(t *testing.T) {
 	o := newOutbox(nil)
 	first, second := o.add([]byte("1"), history), o.add([]byte("2"), history)

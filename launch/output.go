@@ -8,7 +8,7 @@ import (
 )
 
 // Output has the options of Run for the output of peers and the reports about them. The zero value
-// discards all.
+// discards all output.
 type Output struct {
 	Stdout, Stderr io.Writer // nil discards
 	Live           bool      // Stderr is a terminal that shows a progress line

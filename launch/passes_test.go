@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Only the latest pass counts, and only the pass of the identity that waits.
+// wait returns only the latest pass, and only if it is for the identity that waits.
 func TestPasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newPasses()

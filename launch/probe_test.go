@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A host counts as reached if one of its addresses leads to its probe, and not to another server.
+// A host counts as reached if its probe, and not another server, answers at one of its addresses.
 func TestProbe(t *testing.T) {
 	p, err := listenProbe()
 	if err != nil {

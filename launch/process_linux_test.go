@@ -32,7 +32,7 @@ func TestParseStat(t *testing.T) {
 }
 
 // A process is busy, asleep, stopped or a zombie. A process with another start time is a different
-// one, whose state is unknown.
+// process, and the state is unknown.
 func TestInspect(t *testing.T) {
 	if got := inspect(elastic.Member{Process: processName()}); got != elastic.ProcessBusy {
 		t.Errorf("this process, which runs, is in state %d", got)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Peers are asked to leave, nodes are not; a signal reaches both. Only stopped processes are
-// continued.
+// ask reaches peers but not nodes, and signal reaches both. resume continues only stopped
+// processes.
 func TestProcessesSignals(t *testing.T) {
 	s := newProcesses(&Options{}, "", nil)
 	peer, node := &silentProcess{}, &silentProcess{}

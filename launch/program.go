@@ -66,7 +66,7 @@ func childEnvironment(base []string, e environment, here int) []string {
 // this host. Without this bound every peer would run as many threads as there are cores
 // (oversubscription).
 func boundProcessors(env []string, peers int) []string {
-	// The user's own value counts, whatever elrun would choose.
+	// A value that the user has set takes precedence.
 	for _, v := range env {
 		if strings.HasPrefix(v, "GOMAXPROCS=") {
 			return env

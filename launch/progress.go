@@ -10,9 +10,9 @@ import (
 
 const (
 	progressWindow  = 10 * time.Second       // the speed is measured over this time
-	progressSpacing = 200 * time.Millisecond // least time between two marks
-	// maxLeft is the longest remaining time that is shown. A longer one means a job without a
-	// real end, or a job that has hardly begun.
+	progressSpacing = 200 * time.Millisecond // minimum time between two marks
+	// maxLeft is the longest remaining time that is shown. A longer time means a job without a real
+	// end, or a job that has hardly begun.
 	maxLeft = 1000 * time.Hour
 )
 
@@ -44,9 +44,9 @@ func (p *progress) observe(e event.Event, now time.Time) {
 	case event.Shares:
 		p.shares = b.New
 	case event.Quorum:
-		p.waits = p.waits || b.State != "back" // the next step shows that the job goes on
+		p.waits = p.waits || b.State != "back" // the next step resets it
 	case event.Parked:
-		p.waits = true // if other peers of this launcher go on, their next step shows it
+		p.waits = true // a step of other peers of this launcher resets it
 	case event.Step:
 		p.advance(e.Step, b, now)
 	}

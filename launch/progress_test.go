@@ -149,7 +149,7 @@ func TestProgressWhileWaiting(t *testing.T) {
 		p.observe(stepEvent(2, 1, 100, 0), second(2))
 		p.observe(event.Event{Body: body}, second(3))
 		p.observe(event.Event{Body: event.Quorum{State: "back"}}, second(60))
-		p.observe(stepEvent(2, 1, 100, 0), second(61)) // from a peer that reports late
+		p.observe(stepEvent(2, 1, 100, 0), second(61)) // a late report
 		if got := p.line(second(61)); got != "" {
 			t.Errorf("%s: %q is shown", name, got)
 		}

@@ -18,14 +18,14 @@ func started(messages []peerMessage, n int) []int {
 	return out
 }
 
-// restarted makes peer i end and come back under another ID.
+// restarted makes peer i end and say hello again under another ID.
 func restarted(r *rendezvous, i int) {
 	r.recordExit(i, "was killed", true)
 	r.expect(i)
 	r.hello(i, elastic.Member{ID: elastic.ID("again-" + string(rune('a'+i)))})
 }
 
-// The waiting peers begin again when the last member is gone, and not before. They wait for a
+// The waiting peers form a new first view only when the last member has ended. They wait for a
 // running peer that has not said hello yet.
 func TestRendezvousReforms(t *testing.T) {
 	r := met(t, 3)
@@ -51,7 +51,7 @@ func TestRendezvousReforms(t *testing.T) {
 	}
 }
 
-// If a peer of another launcher may be a member, the peers do not begin again.
+// If a peer of another launcher may be a member, the waiting peers form no new first view.
 func TestRendezvousWithForeignMembersDoesNotReform(t *testing.T) {
 	r := met(t, 2)
 	r.recordView([]string{peerID(0).Short(), peerID(1).Short(), "stranger"})
@@ -62,7 +62,7 @@ func TestRendezvousWithForeignMembersDoesNotReform(t *testing.T) {
 	}
 }
 
-// A peer that waits when the members have finished is told so, once.
+// A peer that waits when the members have finished receives finished once.
 func TestRendezvousFinished(t *testing.T) {
 	r := met(t, 2)
 	restarted(r, 0)
@@ -77,8 +77,8 @@ func TestRendezvousFinished(t *testing.T) {
 	}
 }
 
-// Peers that run a further program begin together when all have ended the previous one. The deaths
-// of the previous processes are reported to the others.
+// Peers that run a further program form a new first view when all have ended the previous program.
+// The deaths of the previous processes are reported to the other peers.
 func TestRendezvousFurtherProgram(t *testing.T) {
 	r := met(t, 2)
 	r.complete(0)

@@ -102,7 +102,7 @@ func TestRendezvousAnnouncesDeath(t *testing.T) {
 	if got := addressees(r.recordExit(1, "ended", true), peerID(1)); !slices.Equal(got, []int{0, 2, 3}) {
 		t.Errorf("the first death is told to %v", got)
 	}
-	r.hello(2, elastic.Member{ID: "new-id-of-2"}) // it was put out, and comes back
+	r.hello(2, elastic.Member{ID: "new-id-of-2"}) // it was put out, and joins again
 	messages := r.recordExit(2, "ended", true)
 	for _, id := range []elastic.ID{peerID(2), "new-id-of-2"} {
 		if got := addressees(messages, id); !slices.Equal(got, []int{0, 3}) {
@@ -153,7 +153,7 @@ func TestRendezvousLatePeer(t *testing.T) {
 	}
 }
 
-// A launcher that joins by a ticket passes it on, and signs nothing.
+// A launcher that joins by a ticket passes the ticket on to its peers, and signs no passes.
 func TestRendezvousByTicket(t *testing.T) {
 	r := newRendezvous(2, startOrder{Launcher: "second", Ticket: "ticket"}, true)
 	if s := r.hello(1, elastic.Member{ID: peerID(1)})[0].msg.Start; s.Ticket != "ticket" || s.Root != "" || s.Pass != nil || s.Sole {
@@ -165,9 +165,9 @@ func TestRendezvousByTicket(t *testing.T) {
 	}
 }
 
-// In any order of hellos and ends, every running peer that has said hello finally has exactly one
-// answer, if all have said hello or one has ended. All answers are of the same kind, except for
-// answers after the start of the group. Each death after the start is reported once to every
+// For any order of hellos and ends, every running peer that has said hello finally has exactly one
+// answer, if all peers have said hello or one has ended. All answers are of the same kind, except
+// for answers after the start of the group. Each death after the start is reported once to every
 // running member.
 func TestRendezvousAnswersEverybody(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -173,7 +173,7 @@ func TestRunGarbageMessage(t *testing.T) {
 	}
 }
 
-// A flooding peer loses nothing and does not hold back the output of a quiet one.
+// A peer that prints without pause loses no line and does not delay the output of a quiet peer.
 func TestRunFlood(t *testing.T) {
 	const lines = 200_000
 	res, out, _ := runShell(t, fmt.Sprintf(`[ $ELRUN_INDEX = 1 ] && { echo quiet; exit; }
@@ -218,7 +218,7 @@ func interrupted(t *testing.T, script string, o Options, signals ...os.Signal) (
 		<-out.seen
 		for i, s := range signals {
 			if i > 0 {
-				<-time.After(repeatPeriod) // an earlier one would count as a repetition
+				<-time.After(repeatPeriod) // an earlier signal would count as a repetition
 			}
 			c <- s
 			<-told.seen
@@ -276,7 +276,7 @@ func TestRunCancelled(t *testing.T) {
 }
 
 // The end of the context is reported with its cause. The next signal, as from a machine that shuts
-// down, kills no peer; the one after it does.
+// down, kills no peer; the signal after it kills the peers.
 func TestRunCancelledThenSignalled(t *testing.T) {
 	r := newRunner(Options{Peers: 1, Output: Output{Stdout: io.Discard, Stderr: newExpecting("x")}, Grace: time.Hour}, "", startOrder{})
 	out := r.o.Output.Stderr.(*expecting)
@@ -314,7 +314,7 @@ func (p *silentProcess) signal(sig syscall.Signal) { p.got = append(p.got, sig) 
 
 func (p *silentProcess) ask(sig syscall.Signal) { p.got = append(p.got, sig) }
 
-// Output that cannot be written ends the job as a pipeline ends.
+// If nobody reads the output, the job ends with SIGPIPE, like a process in a pipeline.
 func TestRunBrokenOutput(t *testing.T) {
 	res, err := Run(t.Context(), Options{Program: "sh", Args: []string{"-c", "echo x; exec sleep 300"}, Peers: 1, Output: Output{Stdout: gone{}}})
 	if err != nil || res.Status != 128+int(syscall.SIGPIPE) {

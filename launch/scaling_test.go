@@ -19,7 +19,7 @@ func TestPlanScale(t *testing.T) {
 		{[]int{0, 1}, nil, nil, nil, 2, "nothing to do"},
 		{[]int{0, 1, 2}, []int{2}, nil, nil, 2, "nothing to do"},
 		{[]int{0, 1, 2}, []int{2}, nil, nil, 3, "starting peer 3"},           // 2 still runs
-		{[]int{1, 3}, nil, nil, []int{0, 1, 2, 3}, 4, "starting peers 4, 5"}, // others have 0 and 2
+		{[]int{1, 3}, nil, nil, []int{0, 1, 2, 3}, 4, "starting peers 4, 5"}, // other hosts have 0 and 2
 		{[]int{1, 3}, nil, nil, []int{0, 1, 2, 3}, 0, "asking peers 3, 1 to leave"},
 		{[]int{0, 1, 2, 3}, nil, []int{0, 2}, nil, 2, "asking peers 2, 0 to leave"}, // 1 and 3 hold the state
 		{[]int{0, 1, 2, 3}, nil, []int{0}, nil, 2, "asking peers 0, 3 to leave"},

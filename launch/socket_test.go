@@ -131,7 +131,7 @@ func TestDirThatIsNotPrivate(t *testing.T) {
 	}
 }
 
-// TestOtherUser lets another user try to find, reach and take the sockets of this one.
+// TestOtherUser lets another user try to find, reach and replace the sockets of this user.
 func TestOtherUser(t *testing.T) {
 	if at := os.Getenv("ELRUN_TEST_OTHER"); at != "" {
 		intrude(at, os.Getenv("ELRUN_TEST_OPEN"))

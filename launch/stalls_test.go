@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// bracketed stands in for the function that describes short IDs.
+// bracketed replaces the function that describes short IDs.
 func bracketed(ids string) string { return "<" + ids + ">" }
 
 func TestStallLine(t *testing.T) {
@@ -33,8 +33,8 @@ func TestStallLine(t *testing.T) {
 	}
 }
 
-// A stall is reported once, however long it lasts and whoever reports it. A later stall of the
-// same culprit is reported again after a while.
+// A stall makes one line, for any duration and any number of reports. A later stall of the same
+// culprit makes another line after stallPause.
 func TestStallsOncePerCulprit(t *testing.T) {
 	var s stalls
 	start := time.Unix(1000, 0)
@@ -59,8 +59,8 @@ func TestStallsOncePerCulprit(t *testing.T) {
 	}
 }
 
-// In whatever order reports come, a culprit is reported at most once in stallPause, and at once
-// the first time.
+// For any order of reports, the first report about a culprit makes a line at once, and a culprit
+// has at most one line in stallPause.
 func TestStallsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s stalls

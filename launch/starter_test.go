@@ -10,8 +10,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// The command contains the host and ends with the script. The job's settings for its tasks do not
-// reach srun.
+// The command contains the host and ends with the script. The environment of srun lacks the
+// settings of the Slurm job for its tasks.
 func TestStarterCommand(t *testing.T) {
 	t.Setenv("SLURM_NTASKS_PER_NODE", "4")
 	for want, s := range map[string]starter{

@@ -61,7 +61,7 @@ func TestReducerFigures(t *testing.T) {
 	r.apply(event.Event{Epoch: 2, Body: event.Path{Who: "bbbbbbbb", Kind: "p2p"}})
 	r.apply(event.Event{Epoch: 2, Body: event.Path{Who: "dddddddd", Kind: "shm"}})
 	r.apply(viewOf(3, "bbbbbbbb", "aaaaaaaa", "dddddddd"))
-	r.apply(event.Event{Epoch: 2, Body: event.Path{Who: "cccccccc", Kind: "unix"}}) // it is out
+	r.apply(event.Event{Epoch: 2, Body: event.Path{Who: "cccccccc", Kind: "unix"}}) // not in the view any more
 	r.apply(event.Event{Step: 6, Body: event.Shares{Old: []int{4, 4}, New: []int{3, 5}, Reason: "rank 0 is slow"}})
 	r.apply(event.Event{Step: 7, Body: event.Step{Of: 9, Microbatches: [][2]int{{0, 3}, {8, 10}}, ShareSamples: 80, ComputeMS: 40, CommMS: 5, StepMS: 46, PredictedMS: 39}})
 	want := Status{Job: "job", Epoch: 3, Step: 7, Of: 9, Balanced: &Balanced{6, []int{4, 4}, []int{3, 5}, "rank 0 is slow"}, Members: []MemberStatus{
@@ -75,7 +75,7 @@ func TestReducerFigures(t *testing.T) {
 	}
 }
 
-// A report does not change when the reducer goes on.
+// A report does not change when the reducer applies later events.
 func TestReportIsACopy(t *testing.T) {
 	r := newTestReducer("aaaaaaaa", 0)
 	r.apply(viewOf(1, "aaaaaaaa"))
@@ -112,7 +112,7 @@ func TestMergeStatus(t *testing.T) {
 	}
 }
 
-// The latest change of the shares counts, whichever peer reports it.
+// The merged status has the latest change of the shares, whichever peer reports it.
 func TestMergeBalanced(t *testing.T) {
 	reports := []Status{{}, {Balanced: &Balanced{Step: 4, Reason: "early"}}, {Balanced: &Balanced{Step: 9, Reason: "late"}}, {}}
 	for range reports {
@@ -161,8 +161,8 @@ func TestMergeOrder(t *testing.T) {
 	})
 }
 
-// A peer reports its knowledge of others. If several report about a member, the report of the peer
-// that heard from it last counts; but the member's own report takes precedence.
+// A peer reports its knowledge of other members. Of several reports about a member, the report of
+// the peer that heard last from the member is used. The member's own report takes precedence.
 func TestDescribeOthers(t *testing.T) {
 	self, other, third := memberAt(0), memberAt(1), memberAt(2)
 	other.Host, other.Index = "far", 3

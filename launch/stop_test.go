@@ -55,8 +55,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A peer that has agreed to end waits until the client hangs up, or until its own time limit has
-// passed.
+// A peer that has agreed to end waits until the client closes the connection, or until its own time
+// limit has passed.
 func TestStopWaits(t *testing.T) {
 	for name, end := range map[string]func(net.Conn, *control) error{
 		"hung up": func(conn net.Conn, _ *control) error { return conn.Close() },
@@ -86,7 +86,7 @@ func TestStopWaits(t *testing.T) {
 	}
 }
 
-// A peer that starts while others end is asked as well.
+// A peer that starts while other peers end is asked to stop as well.
 func TestStopDuringStart(t *testing.T) {
 	job := testJob(t)
 	mortal(t, job, 0, func() { mortal(t, job, 1, func() {}) })
@@ -118,7 +118,7 @@ func TestStopStubborn(t *testing.T) {
 	}
 }
 
-// A peer that hangs up is asked repeatedly, and the error has the cause.
+// A peer that closes the connection is asked repeatedly, and the error has the cause.
 func TestStopNotTaken(t *testing.T) {
 	job := testJob(t)
 	l, err := listenControl(socketName{job, 0, os.Getpid()})
@@ -138,7 +138,7 @@ func TestStopNotTaken(t *testing.T) {
 	peer.Wait()
 }
 
-// hangUp closes every connection at once. At connection number nth it calls the function then.
+// hangUp closes every connection at once. At connection number nth it also calls the function then.
 func hangUp(l net.Listener, nth int, then func()) {
 	for i := 1; ; i++ {
 		conn, err := l.Accept()

@@ -26,7 +26,7 @@ func newIdleSupervisor(t *testing.T, o Options, n int) (*supervisor, []*silentPr
 	return s, peers
 }
 
-// The last peers are asked to leave, and are not counted as running any more.
+// The peers with the highest indices are asked to leave, and do not count as running any more.
 func TestSupervisorScalesDown(t *testing.T) {
 	s, peers := newIdleSupervisor(t, Options{}, 3)
 	s.pending = []pendingRestart{{index: 7}}
@@ -46,7 +46,8 @@ func TestSupervisorScalesDown(t *testing.T) {
 	}
 }
 
-// A crashed peer is not restarted once the job is finished, its group gave up, or nobody is left.
+// A crashed peer is not restarted if the job is finished, its group gave up, or no other peer is
+// left.
 func TestSupervisorRestartsNone(t *testing.T) {
 	s, _ := newIdleSupervisor(t, Options{Membership: Membership{Restart: 3}}, 2)
 	s.crashed(Exit{Code: StatusQuorum}, time.Hour, time.Now())

@@ -63,7 +63,7 @@ func TestFrameBad(t *testing.T) {
 	}
 }
 
-// The size in a header alone takes no memory.
+// A header that announces a large payload does not make the reader allocate that memory.
 func TestFrameClaims(t *testing.T) {
 	b, err := frame{kind: kindCall}.encode()
 	if err != nil {

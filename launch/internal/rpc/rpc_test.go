@@ -148,7 +148,7 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// Calls beyond maxCalls wait, and their contexts apply meanwhile.
+// Calls beyond maxCalls wait, and a waiting call ends with its context.
 func TestManyCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := start(t, wait, echo)

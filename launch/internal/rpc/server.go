@@ -32,7 +32,7 @@ type Server struct {
 	cancel  context.CancelFunc // ends ctx, and with it all calls
 	work    sync.WaitGroup     // the goroutines of listeners and streams
 
-	// mu makes track and Close exclude each other: after Close nothing is opened any more.
+	// mu makes track and Close exclude each other: after Close no listener or stream is opened.
 	mu     sync.Mutex
 	open   map[io.Closer]bool // listeners and streams, closed by Close
 	closed bool
