@@ -149,7 +149,7 @@ func hashMarshaled(w io.Writer, v reflect.Value) error {
 			return hashBytes(w, b)
 		}
 	}
-	return fmt.Errorf("a %v that cannot be addressed", v.Type())
+	return fmt.Errorf("a %v that is not addressable", v.Type())
 }
 
 // hashAfter writes a word and then a value.

@@ -42,7 +42,7 @@ func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
 			return nil, fmt.Errorf("elastic: %w", err)
 		}
 		if !errors.Is(err, collective.ErrRevoked) {
-			return nil, fmt.Errorf("elastic: bring the members of %v level: %w", s.View, err)
+			return nil, fmt.Errorf("elastic: synchronize the states of the members of %v: %w", s.View, err)
 		}
 		epoch = s.View.Epoch
 	}

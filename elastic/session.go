@@ -105,7 +105,7 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 	if now, _ := d.status.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.gap != nil {
 		// Members that received the later view before they connected have not entered this session,
 		// and the others would wait for them.
-		s.Comm.Revoke(fmt.Errorf("epoch %d was over before it began", v.Epoch))
+		s.Comm.Revoke(fmt.Errorf("epoch %d ended before this peer entered it", v.Epoch))
 	}
 	if p, ok := t.(Pather); ok {
 		s.reportPaths(before, p)

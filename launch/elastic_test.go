@@ -25,7 +25,7 @@ func TestRunTellsOfDeath(t *testing.T) {
 	if res.Status != 0 || !strings.Contains(out, `[0] {"dead":"peer-1"}`) || !strings.Contains(out, "\ndone steps=9") {
 		t.Errorf("result %+v, stdout %q", res, out)
 	}
-	if !strings.Contains(err, "the job finished, though on the way peer 1 (pid ") ||
+	if !strings.Contains(err, "the job finished, but before its end peer 1 (pid ") ||
 		!strings.Contains(err, "peer 1 (peer-1) was killed by signal 9 (killed)") {
 		t.Errorf("stderr %q", err)
 	}

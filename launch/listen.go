@@ -46,7 +46,7 @@ func parseListen(list string) ([]string, error) {
 			}
 			// A link-local address is ambiguous without its interface.
 			if ip.IsLinkLocalUnicast() && ip.Is6() && ip.Zone() == "" {
-				return nil, fmt.Errorf("address to listen at %q: it is of one link only; name the interface, as in %s%%eth0", text, ip)
+				return nil, fmt.Errorf("address to listen at %q: it is valid on one link only; name the interface, as in %s%%eth0", text, ip)
 			}
 			// Port 0 lets the kernel choose.
 			addr = fmt.Sprintf("/ip%d/%s/tcp/%s", ipVersion(ip), ip.WithZone(""), cmp.Or(ports, "0"))

@@ -116,11 +116,11 @@ func (o outcome) summary(done *event.Done, status int) string {
 	case len(failures) == 0 || !o.member:
 		return ""
 	case done != nil && status != 0:
-		return fmt.Sprintf("the job fails: its result was there, but then %s", formatExits(after))
+		return fmt.Sprintf("the job fails: it had a result, but then %s", formatExits(after))
 	case done != nil && len(after) == len(failures):
 		return fmt.Sprintf("the job finished, though at its end %s", formatExits(failures))
 	case status == 0:
-		return fmt.Sprintf("the job finished, though on the way %s", formatExits(failures))
+		return fmt.Sprintf("the job finished, but before its end %s", formatExits(failures))
 	}
 	return fmt.Sprintf("the job did not finish; first %s", formatExits(failures[:1]))
 }

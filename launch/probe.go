@@ -171,7 +171,7 @@ func greetProbe(ctx context.Context, addr string) (linkQuality, error) {
 		return linkQuality{}, fmt.Errorf("%s: small packets get through and large ones do not (%w): lower the MTU of the interface, or let ICMP through", addr, err)
 	}
 	if !bytes.Equal(data, probeData()) {
-		return linkQuality{}, fmt.Errorf("%s: data arrives changed: look for bad memory or a bad network card", addr)
+		return linkQuality{}, fmt.Errorf("%s: data arrives with other values: look for bad memory or a bad network card", addr)
 	}
 	return linkQuality{MTU: pathMTU(conn), RTT: trip}, nil
 }

@@ -56,7 +56,7 @@ func TestProbeChecksData(t *testing.T) {
 		want    string
 	}{
 		"large packets are lost": {probeData()[:100], "small packets get through"},
-		"data changes":           {append(probeData()[1:], 0), "arrives changed"},
+		"data changes":           {append(probeData()[1:], 0), "arrives with other values"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -63,5 +63,5 @@ func sshError(host string, stderr *tailBuffer, ended error, waited time.Duration
 	case stderr.last() != "":
 		return fmt.Errorf("host %s: ssh says %s; try ssh %s true", host, clipNote(stderr.last()), host)
 	}
-	return fmt.Errorf("host %s: ssh ended without a word (%v); try ssh %s true", host, ended, host)
+	return fmt.Errorf("host %s: ssh ended without a message (%v); try ssh %s true", host, ended, host)
 }

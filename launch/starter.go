@@ -63,7 +63,7 @@ func (s starter) failure(host string, stderr *tailBuffer, ended error, waited ti
 	}
 	said := cmp.Or(stderr.last(), fmt.Sprintf("nothing (%v)", ended))
 	if waited > 0 {
-		return fmt.Errorf("host %s: srun has started nothing there within %v, it says %s: is the node busy? --connect-timeout waits longer", host, waited, clipNote(said))
+		return fmt.Errorf("host %s: srun has started nothing there within %v; its message is %s: is the node busy? --connect-timeout waits longer", host, waited, clipNote(said))
 	}
 	return fmt.Errorf("host %s: srun says %s; does srun --overlap -w %s hostname work here?", host, clipNote(said), host)
 }

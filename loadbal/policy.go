@@ -90,7 +90,7 @@ func New(name string) (Policy, error) {
 	case "equal":
 		return new(equal), nil
 	}
-	return nil, fmt.Errorf("loadbal: no policy is called %q; there are %q", name, Names())
+	return nil, fmt.Errorf("loadbal: unknown policy %q: want one of %q", name, Names())
 }
 
 // table is the common part of all policies: the cost model of each rank, and the shares. Policies

@@ -119,7 +119,7 @@ func (j *job) execute(ctx context.Context, s *elastic.Session, step int64, c aud
 	if !told.Out {
 		return nil
 	}
-	err := fmt.Errorf("audit of step %d: %d of %d members compute another result than %s: %w", step, v.For, v.Of, peerName(s)(wrong[0]), ErrAudit)
+	err := fmt.Errorf("audit of step %d: the results of %d of %d members differ from the result of %s: %w", step, v.For, v.Of, peerName(s)(wrong[0]), ErrAudit)
 	if slices.Contains(wrong, s.Rank) {
 		s.Comm.Revoke(err)
 		j.group.Leave()

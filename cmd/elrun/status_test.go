@@ -80,9 +80,9 @@ func TestWriteEnded(t *testing.T) {
 		want string
 	}{
 		{launch.Status{Job: "m", Step: 354, Of: 354, Ended: &launch.Ended{Began: at.Add(-72340 * time.Millisecond), At: at, Outcome: "finished",
-			Reason: "the job finished, though on the way peer 1 was killed", Result: "done steps=354 peers=3"}}, `
+			Reason: "the job finished, but before its end peer 1 was killed", Result: "done steps=354 peers=3"}}, `
 job m  finished with status 0  step 354/354  after 1m12.3s, 10m0s ago (2000-01-01 12:00:00)
-the job finished, though on the way peer 1 was killed
+the job finished, but before its end peer 1 was killed
 done steps=354 peers=3
 `},
 		{launch.Status{Job: "own", Ended: &launch.Ended{Began: at.Add(-time.Second), At: at, Status: 1, Outcome: "failed\x1b"}}, `

@@ -134,7 +134,7 @@ func (r rules) decide(self candidate, s survey, waited time.Duration) (decision,
 	case s.err != nil:
 		return wait, fmt.Sprintf("no other launcher is known yet: %v", s.err)
 	case len(s.unreachable) > 0:
-		return wait, fmt.Sprintf("%s may have the job but does not answer: %v", s.unreachable[0].addr, s.unreachable[0].why)
+		return wait, fmt.Sprintf("%s may run the job but does not answer: %v", s.unreachable[0].addr, s.unreachable[0].why)
 	case there < r.need && waited < r.patience:
 		return wait, fmt.Sprintf("%d of the %d launchers needed are present; after %v those present start the job", there, r.need, r.patience)
 	case there > 1 && s.answers[0].From.compare(self) < 0:

@@ -72,9 +72,9 @@ func (p *Point) join(ctx context.Context, having []addressedAnswer) (f Found, ok
 		a, err := p.ask(ctx, v.addr, askTicket, ticketPeriod)
 		switch {
 		case err != nil:
-			why = fmt.Sprintf("%s has the job but gave no ticket: %v", v.From.Name, err)
+			why = fmt.Sprintf("%s runs the job but gave no ticket: %v", v.From.Name, err)
 		case a.Ticket == "":
-			why = fmt.Sprintf("%s has the job but gives no ticket yet: %s", v.From.Name, a.Why)
+			why = fmt.Sprintf("%s runs the job but gives no ticket yet: %s", v.From.Name, a.Why)
 		default:
 			p.setStage(running)
 			return Found{Ticket: a.Ticket, Host: v.From.Name}, true, ""
@@ -114,7 +114,7 @@ func (p *Point) claim(ctx context.Context, others []addressedAnswer) (ok bool, w
 	refused := slices.IndexFunc(refusals, func(err error) bool { return err != nil })
 	switch {
 	case refused >= 0:
-		why = fmt.Sprintf("%s refused to let this launcher start the job: %v", others[refused].From.Name, refusals[refused])
+		why = fmt.Sprintf("%s refused this launcher's request to start the job: %v", others[refused].From.Name, refusals[refused])
 	case time.Since(begun) > lease/2: // this host was suspended, for example
 		why = "the other launchers took too long to let this launcher start the job"
 	}

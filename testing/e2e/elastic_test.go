@@ -80,7 +80,7 @@ func TestKillOneOfFive(t *testing.T) {
 			e.expectSize(t, 1, 4)
 			e.expectDone(t)
 			e.Expect(t, fmt.Sprintf("peer %d (%s) is lost: it", victim, e.field(t, victim, "id")), "4 peers go on",
-				fmt.Sprintf("the job finished, though on the way peer %d (pid %d) was killed", victim, pid))
+				fmt.Sprintf("the job finished, but before its end peer %d (pid %d) was killed", victim, pid))
 			if n := strings.Count(e.Err.String(), "is lost"); n != 1 {
 				t.Errorf("the loss is reported %d times", n)
 			}

@@ -153,7 +153,7 @@ func disturbReadmeProgram(t *testing.T, program, alone string) {
 	if n := strings.Count(e.Err.String(), "began with another state"); n != 1 {
 		t.Errorf("other initial states were reported %d times", n)
 	}
-	e.Expect(t, "is lost", "the job finished, though on the way")
+	e.Expect(t, "is lost", "the job finished, but before its end")
 }
 
 // A mistake in the loop of one peer ends the job with status 1. Every peer prints the mistake and

@@ -199,7 +199,7 @@ func (c TopK) check(counts, positions []byte, n int) error {
 		positions = positions[kept:]
 	}
 	if len(positions) > 0 {
-		return fmt.Errorf("%s: malformed code: %d more positions than the sum of its counts", c.Name(), len(positions))
+		return fmt.Errorf("%s: malformed code: %d more positions than its counts add up to", c.Name(), len(positions))
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func (c *carrier) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.St
 	case c.left:
 		return nil, fmt.Errorf("%w: the member has left", transport.ErrClosed)
 	case m == nil:
-		return nil, errors.New("the member is not there yet")
+		return nil, errors.New("the member has not joined yet")
 	}
 	other := m.carrier
 	if other.left {

@@ -110,7 +110,7 @@ func (h *Host) proveOnce(ctx context.Context, id peer.ID, c ticket.Credential) e
 }
 
 // errNotYet means that the member cannot decide yet; the newcomer retries.
-var errNotYet = errors.New("it cannot tell yet who may join")
+var errNotYet = errors.New("it does not know yet which peers may join")
 
 // takeAnswer returns nil if the answer is valid and admits this host. Errors after which a retry is
 // of no use are final. The MAC is checked before anything else: an impostor could otherwise end a

@@ -91,7 +91,7 @@ func TestProveRefused(t *testing.T) {
 			}{
 				"expired":   {by(newcomer, key(1)), ticket.ErrExpired, "clock says"},
 				"used up":   {by(newcomer, key(2)), ticket.ErrUsedUp, "ask for another"},
-				"revoked":   {by(newcomer, key(3)), ticket.ErrRevoked, "called back"},
+				"revoked":   {by(newcomer, key(3)), ticket.ErrRevoked, "revoked"},
 				"minted":    {by(newcomer, key(9)), ticket.ErrUnknown, "made up"},
 				"another's": {by(other, key(1)), ticket.ErrUnknown, "made up"},
 				"nothing":   {ticket.Credential{}, ticket.ErrUnknown, "made up"},

@@ -269,9 +269,9 @@ func (a Answer) Err(now time.Time) error {
 		return fmt.Errorf(`%w at %s, and the member's clock says %s (this host's %s): ask for a new one with "elrun ticket JOB"`,
 			ErrExpired, stamp(time.Unix(a.Expiry, 0)), stamp(time.Unix(a.Clock, 0)), stamp(now))
 	case UsedUp:
-		return fmt.Errorf(`%w: it has let in as many peers as it may; ask for another one with "elrun ticket JOB --uses N"`, ErrUsedUp)
+		return fmt.Errorf(`%w: as many peers have joined with it as it allows; ask for another one with "elrun ticket JOB --uses N"`, ErrUsedUp)
 	case Revoked:
-		return fmt.Errorf("%w: it was called back, or its issuer or a peer that came by it was kicked; ask the job's owner for a new one", ErrRevoked)
+		return fmt.Errorf("%w: it was revoked, or a peer that issued it or joined with it was kicked; ask the job's owner for a new one", ErrRevoked)
 	case Kicked:
 		return fmt.Errorf("%w: this peer was put out on request and is not let in again; ask the job's owner", ErrKicked)
 	case OtherJob:

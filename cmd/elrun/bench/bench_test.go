@@ -187,7 +187,7 @@ func TestLinksChecked(t *testing.T) {
 			}
 			return collective.Send(ctx, c, 1, 0, make([]int32, asked[0]))
 		}
-		if _, err := bench.Links(ctx, c); err == nil || !strings.Contains(err.Error(), "arrived changed") {
+		if _, err := bench.Links(ctx, c); err == nil || !strings.Contains(err.Error(), "arrived with other values") {
 			return fmt.Errorf("error %v", err)
 		}
 		return nil

@@ -91,7 +91,7 @@ func (l *linkTest) receive(ctx context.Context, from int) (best float64, err err
 		}
 		took := time.Since(begin)
 		if wrong := l.values.check(got, span{end: length, from: from}, 0); wrong > 0 {
-			return 0, fmt.Errorf("%d of %d elements arrived changed: look for bad memory or a bad network card", wrong, length)
+			return 0, fmt.Errorf("%d of %d elements arrived with other values: look for bad memory or a bad network card", wrong, length)
 		}
 		// In a short transfer the latency dominates, so the next transfer is longer.
 		if took < linkTime && length < maxLinkBytes/4 {

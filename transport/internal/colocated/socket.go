@@ -215,7 +215,7 @@ func (s *Socket) answer(st *Stream, b *[helloSize]byte, t Taker) error {
 }
 
 // errReplay means that the hello was seen before.
-var errReplay = errors.New("this hello has come before")
+var errReplay = errors.New("this hello was received before")
 
 // admit adds the stream of a dialler that holds the key, if its hello is new.
 func (s *Socket) admit(st *Stream, number uint64) error {
