@@ -20,7 +20,7 @@ type balance struct {
 	policy loadbal.Policy
 	target              // for the open step
 	shares []ledger.Set // microbatches of each rank in the open step
-	// coming is the target of the step after the open one. With Gradients.Delay a peer needs its share
+	// coming is the target of the step after the open step. With Gradients.Delay a peer needs its share
 	// of that step before the open step is committed, so coming is decided from measurements that
 	// are one step older.
 	coming target
@@ -30,7 +30,7 @@ type balance struct {
 	// State of the event log.
 	told  []int  // wanted, as last logged
 	cause string // reason for the next change of shares, if a new session causes it
-	// short is set if a short step lies between the last logged step and the open one.
+	// short is set if a short step lies between the last logged step and the open step.
 	short bool
 
 	// Local knowledge of this peer.
@@ -112,7 +112,7 @@ func (b *balance) decide(reports []loadbal.Report, microbatches, self int) (d ta
 	return d
 }
 
-// ahead returns the wanted microbatches of each rank in the step after the open one. If shares are
+// ahead returns the wanted microbatches of each rank in the step after the open step. If shares are
 // not decided early, the target of the open step is the estimate.
 func (b *balance) ahead() []int {
 	if b.early {
@@ -133,7 +133,7 @@ func (b *balance) measured(share int, whole bool, took time.Duration) {
 	}
 }
 
-// learn advances to step, the step after the committed one, with the reports of the commit
+// learn advances to step, the step after the committed step, with the reports of the commit
 // record. The policy decides the shares of that step, or, if shares are decided early, of the step
 // after it. self is this peer's rank.
 func (b *balance) learn(ranks []rankReport, step int64, self int) {
@@ -148,8 +148,8 @@ func (b *balance) learn(ranks []rankReport, step int64, self int) {
 	b.target = b.decide(reports, b.plan.after(step-1), self)
 }
 
-// sharesAhead assigns the microbatches of the step after the open one to the ranks, by the result of
-// ahead. microbatches is the number of microbatches in that step.
+// sharesAhead assigns the microbatches of the step after the open step to the ranks, by the result
+// of ahead. microbatches is the number of microbatches in that step.
 func (b *balance) sharesAhead(microbatches int) []ledger.Set {
 	shares, _ := ledger.Assign(make([]ledger.Set, len(b.shares)), b.ahead(), microbatches)
 	return shares

@@ -160,7 +160,7 @@ func (b *Batch) Err() error {
 // Yield lets communication make progress. On the only processor of a process (GOMAXPROCS 1, which
 // elrun sets for peers that share their host's cores), messages are otherwise handled only every
 // 10 to 20 ms. A model should call it about every millisecond: a call within half a millisecond
-// of the previous one is free, others cost some microseconds. A model that calls Done every few
+// of the previous call is free, others cost some microseconds. A model that calls Done every few
 // milliseconds need not call Yield.
 func (b *Batch) Yield() {
 	if b.gate.Yield != nil {

@@ -35,7 +35,7 @@ func mostOf(m Model, samples int, exactly bool) int {
 }
 
 // call is one call of the model and the implementation of its Batch. It computes either a part of
-// the open step, or the beginning of the step after the open one. In the second case two functions
+// the open step, or the beginning of the following step. In the second case two functions
 // wait for the open step: coming before the model reads a parameter, and opening before the model
 // writes a gradient.
 type call struct {

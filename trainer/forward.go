@@ -16,7 +16,7 @@ import (
 // still in use by the open step. So the open step is finished when the call asks for this memory
 // (Batch.Grad).
 
-// overlaps reports whether a step may begin before the previous one is finished. Without a delay
+// overlaps reports whether a step may begin before the previous step is finished. Without a delay
 // this needs a model that waits for its parameters, and updates that depend on the sums of one
 // parameter only. Exact mode and clipping are excluded: in exact mode the peaks of all parameters
 // decide whether the step is repeated, and a clip limit depends on the norm of all sums.
@@ -105,8 +105,8 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 	}
 }
 
-// follow finishes the open step, begins the next one, and makes l, which has begun before, the
-// first call of that step. An error is the reason to discard the result of l.
+// follow finishes the open step, begins the next step, and makes l, which has begun before, the
+// first call of the next step. An error is the reason to discard the result of l.
 func (o *openStep) follow(ctx context.Context, s *elastic.Session, t *try, l *call, finish func() error) error {
 	if err := finish(); err != nil {
 		return err

@@ -14,9 +14,9 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
-// openStep is the step after the committed one from this peer's point of view: its contribution,
-// the shares of all ranks, and the reduction of the gradients. One openStep is used for the whole
-// run: it outlives sessions, and after a commit it becomes the next step.
+// openStep is the step after the last committed step from this peer's point of view: its
+// contribution, the shares of all ranks, and the reduction of the gradients. One openStep is used
+// for the whole run: it outlives sessions, and after a commit it becomes the next step.
 //
 // It is not safe for concurrent use. Its methods run in the goroutine of Run, also while the next
 // step begins; only the exchange of reports has its own goroutine.
@@ -86,7 +86,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 // microbatches returns the number of microbatches of the step; 0 after the last step.
 func (o *openStep) microbatches() int { return o.plan.after(o.state.committed()) }
 
-// reopen empties the contribution, for the step after the committed one.
+// reopen empties the contribution, for the step after the last committed step.
 func (o *openStep) reopen() {
 	o.own.reset(o.state.committed()+1, 0, o.state.scale, o.microbatches())
 }

@@ -83,7 +83,7 @@ func (p plan) scale(exponents []int8) (exact.Scale, error) {
 	return exact.Restore(exponents, p.mostMicrobatches())
 }
 
-// after returns the number of microbatches of the step after the given one; 0 after the last
+// after returns the number of microbatches of the step after the given step; 0 after the last
 // step.
 func (p plan) after(step int64) int {
 	if step >= p.steps {

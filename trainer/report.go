@@ -31,7 +31,7 @@ type reporter struct {
 	digest func(step int64) string
 
 	reported int64 // last reported step
-	// before is the outcome of the step before the last committed one; zero if unknown.
+	// before is the outcome of the step before the last committed step; zero if unknown.
 	before    outcome
 	witnesses []elastic.ID // members at the time of the last report
 }

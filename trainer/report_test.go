@@ -43,7 +43,7 @@ func newListener(id elastic.ID) *listener {
 	return l
 }
 
-// commit makes a step the last committed one.
+// commit makes a step the last committed step.
 func (l *listener) commit(o outcome) {
 	l.advance(l.last, o)
 	l.last = o

@@ -248,7 +248,7 @@ func TestEventsOfARun(t *testing.T) {
 	}
 }
 
-// expectAll checks that the error of every rank is the given one and contains all parts.
+// expectAll checks that the error of every rank wraps is, unless is is nil, and contains all parts.
 func expectAll(t *testing.T, out []outcome, is error, parts ...string) {
 	t.Helper()
 	for rank, o := range out {

@@ -198,7 +198,7 @@ func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 }
 
 // end finishes a job in a session whose members have all committed the last step. If the session
-// fails, the next one repeats the end.
+// fails, the next session repeats the end.
 func (j *job) end(ctx context.Context, s *elastic.Session) error {
 	// A commit record without a step confirms to all ranks that all have committed the last step.
 	// No rank leaves before that confirmation, because a member, or a newcomer of a later view, may

@@ -53,7 +53,7 @@ func find(rooms []allocation, first any) int {
 	return slices.IndexFunc(rooms, func(r allocation) bool { return r.first == first })
 }
 
-// migrateVectors returns shared vectors with the contents of the given ones. A vector that is
+// migrateVectors returns shared vectors with the contents of the given vectors. A vector that is
 // already in the memory is returned as it is. After an error some vectors may have been
 // allocated; h.allocations has them.
 func migrateVectors[T collective.Number](h *sharedBuffers, vectors ...[]T) ([][]T, error) {

@@ -20,7 +20,7 @@ type state struct {
 	params   []Param
 	pipeline *pipeline        // parameters and optimizer state, with the uncommitted updates of the open step
 	grads    *gradientBuffers // mean gradients of the last committed step and of the step under way
-	// scale is the scale of the step after the committed one, in exact mode only.
+	// scale is the scale of the step after the committed step, in exact mode only.
 	scale exact.Scale
 	// last is the outcome of the last committed step; zero before the first.
 	last     outcome
@@ -34,7 +34,7 @@ type state struct {
 // open step depend on them.
 type observer interface {
 	// superseded is called before another member's copy moves the state to step number by. The copy
-	// is a whole state, or else the update of the step after the committed one.
+	// is a whole state, or else the update of the step after the committed step.
 	superseded(by int64, whole bool)
 	// advanced is called after a transition; o is the outcome of the new state, and was is the
 	// outcome of the old state.

@@ -6,7 +6,7 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 )
 
-// Three microbatches have the same sum bit for bit, whether one peer adds them or two do.
+// Three microbatches have the same sum bit for bit, whether one peer or two peers add them.
 func Example() {
 	scale, err := exact.New(1, 3)
 	if err != nil {

@@ -143,8 +143,8 @@ func (w *twin) apply(mean map[[2]int]float64) {
 	}
 }
 
-// Peers compute what the papers specify. 12 ordinary steps with 40, 40 and 17 samples in turn make 8 rounds. A path has the
-// weight of its number of samples.
+// Peers compute the same parameters as the reference implementation. 12 ordinary steps with 40, 40 and 17 samples in turn make 8
+// rounds. The weight of a path is its number of samples.
 func TestLocalStepsAreThoseOfTheTwin(t *testing.T) {
 	for _, c := range []struct {
 		clip  float64

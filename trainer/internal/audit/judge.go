@@ -32,8 +32,7 @@ func Judge(c Claims, votes []Vote) Verdict {
 		told, computed = append(told, v.Told), append(computed, v.Computed)
 	}
 	said, _, heard := majority(told)
-	// Without a majority about the published fingerprint it is not known what the accused has
-	// claimed.
+	// Without a majority for one published fingerprint, the claim of the accused is unknown.
 	right, d := None, Verdict{}
 	if right, d.For, d.Of = majority(computed); right == None || said == None && heard > 0 {
 		return d

@@ -233,7 +233,7 @@ func TestSet(t *testing.T) {
 }
 
 func ExampleAssign() {
-	// Three ranks had four microbatches each; the last one died. The others keep theirs.
+	// Three ranks had four microbatches each; the last rank died. The other ranks keep their microbatches.
 	a, b := ledger.NewSet(12), ledger.NewSet(12)
 	for k := range 4 {
 		a.Add(k)
