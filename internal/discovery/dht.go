@@ -20,12 +20,13 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// prefix begins the protocol IDs of the table. It separates the table from others, such as the
-// public table of IPFS.
+// prefix begins the protocol IDs of the table. It separates this table from other tables, such as
+// the public table of IPFS.
 const prefix protocol.ID = "/elrun"
 
 // freshAge is the age below which a record with the same content is not written again. All
-// launchers of a job announce it, and within this time only the first one writes.
+// launchers of a job announce its members, and within this time only the first launcher writes a
+// record.
 const freshAge = 15 * time.Second
 
 // recordAge is how long nodes keep a record that is not announced again.
@@ -147,9 +148,9 @@ func (k keys) sameMembers(record []byte, members []elastic.Member) bool {
 	return err == nil && slices.EqualFunc(said, want, func(a, b elastic.Member) bool { return a.ID == b.ID })
 }
 
-// Find returns the members that were announced under a key. They are not authenticated: whoever
-// knows the key can announce others. No result is no error. Like Announce it leaves no connection
-// behind.
+// Find returns the members that were announced under a key. They are not authenticated: any process
+// that knows the key can announce other members. An empty result is no error. Like Announce, Find
+// closes all its connections.
 func (d *DHT) Find(ctx context.Context, key string) (found []elastic.Member, err error) {
 	k, err := deriveKeys(key)
 	if err != nil {
@@ -199,8 +200,8 @@ func (d *DHT) session(ctx context.Context, do func(context.Context, *dht.IpfsDHT
 	return nil
 }
 
-// tableOptions returns the options that clients and servers share. Provider records, which say who
-// has some content, are disabled: the table has only records of jobs.
+// tableOptions returns the options that clients and servers share. Provider records, which name the
+// peers that have some content, are disabled: the table has only records of jobs.
 func tableOptions(records *store) []dht.Option {
 	return []dht.Option{dht.ProtocolPrefix(prefix), dht.Validator(validator{}), dht.DisableProviders(), dht.Datastore(records),
 		dht.MaxRecordAge(recordAge), dht.ValueGCInterval(recordAge / 2)}

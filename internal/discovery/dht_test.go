@@ -142,8 +142,9 @@ func TestSeveralNodes(t *testing.T) {
 	eventually(t, "the nodes know each other", func(context.Context) (bool, error) {
 		return first.table.RoutingTable().Size() == 1 && second.table.RoutingTable().Size() == 1, nil
 	})
-	// The copy for the second node may be lost on a busy machine, and an announcement succeeds with one copy. It is then made again,
-	// as launchers do, and a record older than freshAge is written anew.
+	// The copy for the second node may be lost on a busy machine, and an announcement succeeds with
+	// one copy. The test then repeats the announcement, as launchers do, and a record older than
+	// freshAge is written again.
 	eventually(t, "both nodes have the record", func(ctx context.Context) (bool, error) {
 		err := client(t, at).Announce(ctx, []string{"one"}, []elastic.Member{member("a", 1)})
 		return records(t, first)+records(t, second) == 2, err
@@ -161,7 +162,8 @@ func TestSeveralNodes(t *testing.T) {
 	})
 }
 
-// A node refuses a record that is not signed with the key of its name, and a record that is older than the one it has.
+// A node refuses a record that is not signed with the key of its name, and a record that is older
+// than the record that the node has.
 func TestNodeRefuses(t *testing.T) {
 	b, addr := bootstrap(t, Server{})
 	one, forger := of(t, "one"), of(t, "forger")

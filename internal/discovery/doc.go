@@ -18,9 +18,9 @@
 //
 // # Records
 //
-// A record can be read only by processes that know its key, the key of a ticket, which the holder
-// of the ticket and the members know (transport/ticket). Both derive a pair of Ed25519 keys and an
-// AES key from it.
+// Only processes that know the key of a ticket can read its record: the holder of the ticket and
+// the members (transport/ticket). Both derive a pair of Ed25519 keys and an AES key from the key of
+// the ticket.
 //
 //	name    "/elrun/" public key
 //	value   version, number, box, signature of all of these by the private key

@@ -63,7 +63,7 @@ func readSeed(path string) ([]byte, error) {
 }
 
 // makeSeed writes a new random seed to the file at path. The file appears with its whole content or
-// not at all. If it exists already, makeSeed leaves it alone and returns no error.
+// not at all. If the file exists already, makeSeed does not change it and returns no error.
 func makeSeed(path string) error {
 	if err := private.MkdirAll(filepath.Dir(path)); err != nil {
 		return err

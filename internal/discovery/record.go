@@ -134,8 +134,8 @@ type validator struct{}
 // Validate implements record.Validator.
 func (validator) Validate(name string, value []byte) error { return checkRecord(name, value) }
 
-// Select implements record.Validator. It selects the record with the highest number. If several
-// have this number, it selects the one whose bytes are the greatest, so that all nodes agree.
+// Select implements record.Validator. It selects the record with the highest number. Among records
+// with the same number it selects the record whose bytes are the greatest, so that all nodes agree.
 func (validator) Select(name string, values [][]byte) (int, error) {
 	best := -1
 	for i, v := range values {

@@ -34,7 +34,8 @@ func member(id string, n int) elastic.Member {
 	return m
 }
 
-// A record has a fixed size, and contains its members as far as they fit. Without its key nobody can read or change it.
+// A record has a fixed size, and contains as many of the members as fit. Without the key of a
+// record no process can read or change the record.
 func TestRecord(t *testing.T) {
 	one, other := of(t, "one"), of(t, "other")
 	rapid.Check(t, func(t *rapid.T) {
@@ -93,7 +94,7 @@ func TestForgedRecord(t *testing.T) {
 	}
 }
 
-// All nodes select the same newest record, whatever the order in which they get the records.
+// All nodes select the same newest record, in whatever order they receive the records.
 func TestSelect(t *testing.T) {
 	k := of(t, "one")
 	var all [][]byte

@@ -16,7 +16,7 @@ import (
 
 // Server is the configuration of a bootstrap node.
 type Server struct {
-	// Identity is the file with the key of the node. It is made if it does not exist.
+	// Identity is the file with the key of the node. Serve makes the file if it does not exist.
 	Identity string
 	Listen   []netip.AddrPort // addresses to listen on
 	Others   []string         // addresses of bootstrap nodes that share the records with it
@@ -32,7 +32,7 @@ type Bootstrap struct {
 }
 
 // idleTime is the age from which a connection may be closed in favour of others. A client's session
-// is shorter, so that no session is cut off.
+// is shorter than idleTime, so that the node interrupts no session.
 const idleTime = 20 * time.Second
 
 // Serve starts a bootstrap node, which runs until Close; ctx limits the start only. The error names
@@ -108,7 +108,8 @@ func (b *Bootstrap) Addrs() ([]string, error) {
 // Close ends the node and waits for its goroutines.
 func (b *Bootstrap) Close() error {
 	var errs []error
-	// The table uses the node, so it is closed first. It is nil if Serve failed before it was made.
+	// The table uses the node, so the table is closed first. The table is nil if Serve failed
+	// before it made the table.
 	if b.table != nil {
 		errs = append(errs, b.table.Close())
 	}

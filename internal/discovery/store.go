@@ -30,9 +30,9 @@ func newStore(most int) *store {
 	return &store{Batching: dssync.MutexWrap(datastore.NewMapDatastore()), most: most, there: make(map[datastore.Key]bool)}
 }
 
-// Put implements datastore.Datastore. It may evict the oldest record. A record that replaces one
-// with the same key keeps the age of the first. So nobody keeps a record young by announcing it
-// again and again.
+// Put implements datastore.Datastore. It may evict the oldest record. A record that replaces a
+// record with the same key keeps the age of the replaced record. So repeated announcements do not
+// protect a record from eviction.
 func (s *store) Put(ctx context.Context, key datastore.Key, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,14 +8,15 @@ type Copying struct {
 	// NonTemporal writes by non-temporal stores, which bypass the caches. It is for destinations
 	// that do not fit the caches and are not read again soon: there an ordinary store would first
 	// read the cache line from memory. The destination as a whole counts; a single copy may be a
-	// small block of it. For other destinations it is slower, often several times.
+	// small block of it. For other destinations non-temporal stores are slower, often several
+	// times.
 	NonTemporal bool
 	// Prefetchw takes ownership of the cache lines of the source while they are read (PREFETCHW).
 	// It is for a source that this core writes next: the write then needs no cache-line transfer.
 	Prefetchw bool
 	// Next is memory that this core reads after the copy. While the copy waits for stores to
-	// memory, it prefetches as many bytes as it copies, from each of these slices, into the
-	// second-level cache.
+	// memory, it prefetches bytes of each of these slices into the second-level cache, as many from
+	// each as it copies.
 	Next [2][]byte
 }
 

@@ -48,7 +48,7 @@ func widen[T dtype.Number](dst []float32, src []T) {
 	}
 }
 
-// narrow is the inverse of widen; it rounds. It rounds to nearest, ties to even.
+// narrow is the inverse of widen. It rounds to nearest, ties to even.
 func narrow[T dtype.Number](dst []T, src []float32) {
 	switch dst := any(dst).(type) {
 	case []dtype.Float16:

@@ -13,15 +13,15 @@ const HaveCalls = true
 
 // Read reads into b from a non-blocking descriptor, by read(2). The Go scheduler does not learn of
 // the call: the goroutine keeps its processor, and the runtime's monitor thread (sysmon) is not
-// woken. As it cannot be preempted meanwhile, b should be no longer than the kernel copies in about
-// 100 us. Errors are of type syscall.Errno, EAGAIN if there is no data.
+// woken. The goroutine cannot be preempted during the call, so b should be no longer than the
+// kernel copies in about 100 us. Errors are of type syscall.Errno, EAGAIN if there is no data.
 func Read(fd uintptr, b []byte) (int, error) {
 	n, _, failed := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
 	return result(n, failed)
 }
 
 // WriteTwo writes a, which may be empty, and then b, as far as there is room, by writev(2). It
-// returns the number of written bytes of both; for the rest see Read.
+// returns the number of written bytes of both. Preemption and errors are as in Read.
 func WriteTwo(fd uintptr, a, b []byte) (int, error) {
 	if len(a) == 0 {
 		n, _, failed := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))

@@ -4,16 +4,16 @@ package kernel
 
 import "syscall"
 
-// HaveCalls is true if Read and WriteTwo are implemented. Here they use package syscall: the race
-// detector needs its calls to see that data is written before it is read, and outside Linux there
-// is no other portable way.
+// HaveCalls is true if Read and WriteTwo are implemented. Here they use package syscall: its calls
+// show the race detector that data is written before it is read, and outside Linux no other way is
+// portable.
 const HaveCalls = true
 
 // Read reads into b from a non-blocking descriptor, by read(2).
 func Read(fd uintptr, b []byte) (int, error) { return count(syscall.Read(int(fd), b)) }
 
-// WriteTwo writes a and then b, as writev(2) does, but with two calls. If only a was written
-// because there is no room for b, that is no error.
+// WriteTwo writes a and then b, as writev(2) does, but with two calls. It returns no error if a was
+// written and there was no room for b.
 func WriteTwo(fd uintptr, a, b []byte) (int, error) {
 	n := 0
 	if len(a) > 0 {

@@ -6,13 +6,13 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// The exported kernels check their lengths. Then they call assembly (simd_amd64.go) if there is
-// some for the operation, the type and the processor, and otherwise a loop in Go (loops.go).
-// Float16 and BFloat16 are integer types to Go, so the loops must never get them: they are
-// converted to float32 first (half.go).
+// The exported kernels check their lengths. Then they call assembly (simd_amd64.go) if it exists
+// for the operation, the type and the processor, and otherwise a loop in Go (loops.go). Float16 and
+// BFloat16 are integer types to Go, so the loops must never get them: they are converted to float32
+// first (half.go).
 //
-// Assembly and loops give the same bits, except for the bits of a NaN. These are not defined: they
-// may come from either operand, or from both.
+// Assembly and loops give the same bits, except for the bits of a NaN. The bits of a NaN are not
+// defined: they may come from either operand, or from both.
 
 // Add sets dst[i] = a[i] + b[i]. Integers wrap around. dst may be a or b.
 func Add[T dtype.Number](dst, a, b []T) { fold(levelHere(), opAdd, dst, a, b) }

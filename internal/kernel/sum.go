@@ -16,8 +16,8 @@ import (
 //
 // nonTemporal is the number of vectors at the end of dst that are not read again soon and do not
 // fit the caches. Where possible these are written by non-temporal stores, which do not read the
-// cache lines from memory first. It is possible if all vectors of dst start at the same offset in a
-// cache line.
+// cache lines from memory first. Non-temporal stores are possible if all vectors of dst start at
+// the same offset in a cache line.
 func AddAll[T dtype.Number](dst, from [][]T, nonTemporal int) {
 	addAll(levelHere(), dst, from, nonTemporal)
 }
@@ -28,8 +28,8 @@ func addAll[T dtype.Number](l level, dst, from [][]T, nonTemporal int) {
 		panic(fmt.Sprintf("kernel: AddAll: %d vectors to add into %d, want at least one of each", len(from), len(dst)))
 	}
 	n := len(dst[0])
-	// The assembly reads len(dst[0]) elements of every vector, so a shorter one would be read past
-	// its end.
+	// The assembly reads len(dst[0]) elements of every vector, so it would read a shorter vector
+	// past its end.
 	for i, v := range from {
 		if len(v) != n {
 			panic(fmt.Sprintf("kernel: AddAll: lengths differ: dst[0] has %d elements, from[%d] has %d", n, i, len(v)))

@@ -66,15 +66,15 @@ func (p *busyPoller) shouldPoll() bool {
 }
 
 // recordYield records how long other processes had the core, and other goroutines the processor,
-// between two polls. A long duration means that they compute; busy-polling would take the core away
-// from them, so it ends.
+// between two polls. After a long duration busy-polling ends, because it would take the core away
+// from their computation.
 func (p *busyPoller) recordYield(processes, goroutines time.Duration) {
 	p.polled += processes
 	if processes > maxYieldTime {
 		p.credit = 0
 	}
-	// A goroutine that computes for long needs the processor, but says nothing about the next
-	// message: it ends this try without using up the credit.
+	// A goroutine that computes for long needs the processor, but this does not predict the next
+	// message: it ends the present try without using up the credit.
 	p.done = processes > maxYieldTime || goroutines > maxPollTime
 }
 

@@ -6,9 +6,9 @@
 // With one processor the Go runtime polls the network only when the computing goroutine blocks, and
 // otherwise every 10 ms; then another 10 ms may pass until that goroutine is preempted. Each
 // message of a concurrent call is delayed by this time. Yielding (runtime.Gosched) does not help:
-// the yielding goroutine is found runnable before the network is polled. An Engine makes the
-// goroutine block instead, on a byte that it has sent to itself through a pipe. Only a poll of the
-// network finds this byte, and the same poll finds all messages.
+// the scheduler finds the yielding goroutine runnable before it polls the network. An Engine makes
+// the goroutine block instead, on a byte that it has sent to itself through a pipe. Only a poll of
+// the network finds this byte, and the same poll finds all messages.
 //
 // Use, from one goroutine:
 //
@@ -19,7 +19,7 @@
 //		e.PollIfDue()
 //	}
 //
-// With several processors the idle ones poll the network, and an Engine only yields.
+// With several processors the idle processors poll the network, and an Engine only yields.
 //
 // # Stream
 //
@@ -40,7 +40,7 @@ import (
 )
 
 // Engine lets goroutines that wait for network messages run while another goroutine computes. Only
-// one goroutine may call Poll and PollIfDue; New and Close may be called by others.
+// one goroutine may call Poll and PollIfDue; other goroutines may call New and Close.
 type Engine struct {
 	in, out      *os.File      // ends of a pipe; nil with several processors
 	reader       *Stream       // reads from in
@@ -103,12 +103,12 @@ func (e *Engine) Poll() {
 		}
 		<-e.readDone
 	}
-	runtime.Gosched() // the scheduler runs this goroutine before the others that the poll found; let those run now
+	runtime.Gosched() // the scheduler runs this goroutine before the other goroutines that the poll found; let those run now
 	e.lastPoll = time.Now()
 }
 
 // Close releases the pipe and waits for the reader goroutine. No other method may be called after
-// it.
+// Close.
 func (e *Engine) Close() error {
 	if e.out == nil {
 		return nil

@@ -12,17 +12,17 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Stream reads and writes a socket or pipe, or another descriptor of the runtime's network poller,
-// without waking the runtime's monitor thread (sysmon), as other system calls do.
+// Stream reads and writes a socket or pipe, or another descriptor of the runtime's network poller.
+// Its system calls do not wake the runtime's monitor thread (sysmon), as ordinary system calls do.
 //
-// That thread sleeps while all processors are idle. Once woken, it checks them every 20 us for
-// fifty times, and then less and less often. A process that alternates between waiting and short
-// work, as in a collective call, would keep it awake all the time. In a virtual machine each check
-// costs about 40 us, and calls took 1.4 times as long.
+// The monitor thread sleeps while all processors are idle. Once woken, it checks the processors
+// fifty times every 20 us, and then less and less often. A process that alternates between waiting
+// and short work, as in a collective call, would keep the monitor awake all the time. In a virtual
+// machine each check costs about 40 us, and collective calls take 1.4 times as long.
 //
-// While the monitor sleeps, nothing polls the network in its place, and nothing preempts a
-// goroutine that computes. A process with one processor needs both. Timers wake the monitor, so
-// such a process should have a timer that expires now and then.
+// While the monitor sleeps, no other thread does its two tasks: to poll the network, and to preempt
+// a goroutine that computes. A process with one processor needs both tasks. Timers wake the
+// monitor, so such a process should have a timer that expires now and then.
 //
 // A Stream has one reader and one writer at a time. It does not own its connection, and has no
 // Close: its calls end with the connection.
@@ -44,14 +44,14 @@ type request struct {
 }
 
 // maxTransfer is the greatest number of bytes of a system call: the goroutine cannot be preempted
-// during it.
+// during the call.
 const maxTransfer = 256 << 10
 
 // NewStream returns a Stream over a socket or one end of a pipe. Any other value is used through
 // its own Read and Write methods. If busyPoll is set, the Stream busy-polls for a short time before
-// it blocks, as long as this was successful for recent messages. Between near hosts a message often
-// arrives sooner than a sleeping thread is woken. Between polls other goroutines and processes may
-// run.
+// it blocks, as long as recent messages have arrived during busy-polling. Between near hosts a
+// message often arrives sooner than a sleeping thread is woken. Between polls other goroutines and
+// processes may run.
 func NewStream(over io.ReadWriter, busyPoll bool) *Stream {
 	s := &Stream{plain: over}
 	if c, ok := over.(syscall.Conn); ok && kernel.HaveCalls {
@@ -178,7 +178,7 @@ func (s *Stream) made(r *request, name string, by func(func(fd uintptr) bool) er
 }
 
 // failed adds the addresses of the connection to an error, as package net does, so that callers can
-// treat both alike.
+// handle the errors of both in the same way.
 func (s *Stream) failed(name string, err error) error {
 	c, ok := s.plain.(net.Conn)
 	if !ok {

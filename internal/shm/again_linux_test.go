@@ -8,7 +8,7 @@ import (
 )
 
 // A third process may get the file of an event from the owner or from a process with a waker. In
-// both cases it wakes the same sleepers.
+// both cases its signals wake the same sleepers.
 func TestEventFileAgain(t *testing.T) {
 	e, err := NewEvent()
 	if err != nil {

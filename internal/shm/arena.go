@@ -107,8 +107,8 @@ func Alloc[T dtype.Number](a *Arena, n int) ([]T, error) {
 	return viewAs[T](b), nil
 }
 
-// Free frees a result of Alloc, which must begin where the result began. No process may use it any
-// more. Other memory is an error.
+// Free frees a result of Alloc, which must begin where the result began. No process may use the
+// memory any more. For memory that is no result of Alloc, Free returns an error.
 func (a *Arena) Free(b []byte) error {
 	offset, ok := a.offset(b)
 	a.mu.Lock()
@@ -137,10 +137,10 @@ func (a *Arena) Free(b []byte) error {
 
 // Abandon removes the pages that b fills from the arena: this process no longer sees writes of
 // other processes to them. It is for the result of a failed call, to which a rank that was put out
-// of the group may still write. Their content is lost. From then on b is ordinary memory: Ref
-// returns 0 for it and for every vector that overlaps these pages. b is a part of a result of
-// Alloc; for other memory Abandon does nothing. Free still frees it, but its addresses are not used
-// again.
+// of the group may still write. The content of these pages is lost. From then on b is ordinary
+// memory: Ref returns 0 for b and for every vector that overlaps these pages. b is a part of a
+// result of Alloc; for other memory Abandon does nothing. Free still frees the allocation, but its
+// addresses are not used again.
 func (a *Arena) Abandon(b []byte) error {
 	offset, ok := a.offset(b)
 	if !ok {
@@ -184,7 +184,8 @@ func (a *Arena) isTaken(s span) bool {
 // isAbandoned reports whether an abandoned page is in a span. mu is held.
 func (a *Arena) isAbandoned(s span) bool { return slices.ContainsFunc(a.abandoned, s.overlaps) }
 
-// Ref returns the position of b, by which other processes find it; 0 if b is not in the arena.
+// Ref returns the position of b, by which other processes find b; 0 if b is not in the arena or
+// overlaps abandoned pages.
 func (a *Arena) Ref(b []byte) Ref {
 	offset, ok := a.offset(b)
 	if !ok || len(b) == 0 {
@@ -201,7 +202,7 @@ func (a *Arena) Ref(b []byte) Ref {
 }
 
 // offset returns the offset of b in the arena. ok is false if b lies outside. It needs no lock:
-// base and size never change, also not by Close.
+// base and size never change, even after Close.
 func (a *Arena) offset(b []byte) (int, bool) {
 	p := addressOf(b)
 	if p < a.base || p+uintptr(len(b)) > a.base+uintptr(a.size) {
@@ -213,8 +214,8 @@ func (a *Arena) offset(b []byte) (int, bool) {
 // addressOf returns the address of a slice as a number, which does not keep the memory alive.
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// at returns n bytes at r in the memory of an arena, and false if they are not all in it. r comes
-// from another process, so it may have any value.
+// at returns n bytes at r in the memory of an arena, and false if the arena does not have all of
+// them. r comes from another process, so it may have any value.
 func at(memory []byte, r Ref, n int) ([]byte, bool) {
 	if r == 0 || uint64(r-1) > uint64(len(memory)) || uint64(n) > uint64(len(memory))-uint64(r-1) {
 		return nil, false

@@ -161,7 +161,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// NewMemory returns an error if it is asked for more memory than there is.
+// NewMemory returns an error for more memory than the system has available.
 func TestNewMemoryTooMuch(t *testing.T) {
 	m, err := NewMemory(available() + 1<<30)
 	if err == nil {

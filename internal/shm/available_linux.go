@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// available returns how many bytes of memory this process can get before the kernel would kill a
-// process (OOM killer): the memory that the system has, or less if the limits of this process's
-// control groups leave less. A limit that cannot be read does not count.
+// available returns how many bytes of memory this process can take before the kernel would kill a
+// process (OOM killer): the available memory of the system, or the memory that the limits of this
+// process's control groups leave, if that is less. A limit that cannot be read does not count.
 func available() int {
 	room := math.MaxInt
 	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
@@ -27,8 +27,8 @@ func available() int {
 	return room
 }
 
-// memAvailable reads the kernel's estimate, in KiB, from /proc/meminfo, and returns bytes. If there
-// is no estimate, memory counts as unlimited.
+// memAvailable reads the kernel's estimate, in KiB, from /proc/meminfo, and returns bytes. Without
+// an estimate the result is unlimited.
 func memAvailable(meminfo []byte) int {
 	for l := range bytes.Lines(meminfo) {
 		f := bytes.Fields(l)

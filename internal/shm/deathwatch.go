@@ -5,11 +5,12 @@ import (
 	"unsafe"
 )
 
-// A rank learns of the death of another rank's process through robust futexes. The end of a
-// connection comes late: when a process dies, the kernel frees its memory before it closes its
-// files, which takes 0.1 ms per MiB. Before that, the kernel walks the list of robust futexes of
-// each thread, to release the locks that the thread holds. So each rank has a thread that holds a
-// lock for every other rank, and the other rank waits for this lock. The values of a lock word are
+// A rank detects the death of another rank's process through robust futexes. The end of a
+// connection would report the death late: when a process dies, the kernel frees its memory before
+// it closes its files, which takes 0.1 ms per MiB. Before that, the kernel walks the list of robust
+// futexes of each thread, to release the locks that the thread holds. So each rank has a thread
+// that holds a lock for every other rank, and the other rank waits for this lock. The values of a
+// lock word are
 //
 //	0                         the rank has not entered yet, or it has left
 //	thread | FUTEX_WAITERS    the rank is alive
@@ -18,7 +19,7 @@ import (
 // Only the rank itself and the kernel write to the words of a rank. If a faulty process writes
 // there, a death may be reported wrongly or not at all; there is no other effect.
 
-// robustWord is the lock word by which one rank learns of the death of another. There is one for
+// robustWord is the lock word by which one rank detects the death of another. There is one word for
 // each ordered pair of ranks, because the kernel wakes only one waiter of a word.
 type robustWord struct {
 	word atomic.Uint32

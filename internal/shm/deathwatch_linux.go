@@ -17,8 +17,8 @@ const (
 	futex32        = 2       // for SYS_FUTEX_WAITV: the word has 32 bits
 )
 
-// DeathWatch is a thread that reports the deaths of the other ranks' processes to this rank, and
-// whose own death the kernel reports to them.
+// DeathWatch is a thread that reports the deaths of the other ranks' processes to this rank. The
+// kernel reports the death of this thread to the other ranks.
 type DeathWatch struct {
 	segment *Segment
 	died    func(rank int) // callback, called by the thread
@@ -34,7 +34,7 @@ type DeathWatch struct {
 // WatchDeaths calls the function died, from one goroutine, with each rank whose process dies from
 // now on, unless that rank has ended its own death watch before. Only ranks that call WatchDeaths
 // are watched. Call it before the first Revoke. Revoke and Close end it. On a kernel without robust
-// futexes or futex_waitv (before Linux 5.16) it reports nothing.
+// futexes or futex_waitv (before Linux 5.16) the death watch reports nothing.
 func (s *Segment) WatchDeaths(died func(rank int)) *DeathWatch {
 	w := &DeathWatch{segment: s, died: died}
 	s.deathWatch = w
@@ -42,14 +42,14 @@ func (s *Segment) WatchDeaths(died func(rank int)) *DeathWatch {
 	return w
 }
 
-// Close ends the death watch. After it the memory may be unmapped.
+// Close ends the death watch. After Close the memory may be unmapped.
 func (w *DeathWatch) Close() {
 	w.end()
 	w.running.Wait()
 }
 
-// end tells the other ranks that this one leaves, so that the end of its process is not reported
-// as a death, and tells the thread to end. It does not wait.
+// end marks this rank as leaving, so that the end of its process is not reported to the other ranks
+// as a death, and wakes the thread so that the thread ends. It does not wait.
 func (w *DeathWatch) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +108,7 @@ func (w *DeathWatch) storeWords(value uint32) {
 	}
 }
 
-// word returns the lock word by which the rank hearer learns of a rank's death.
+// word returns the lock word by which the rank hearer detects a rank's death.
 func (w *DeathWatch) word(rank, hearer int) *atomic.Uint32 {
 	return &w.segment.robustWords(rank)[hearer].word
 }
@@ -210,7 +210,7 @@ func (w *futexWait) expect(word *atomic.Uint32, value uint32) {
 }
 
 // waitForAny sleeps until one of the words differs from its expected value. It may wake up early.
-// It returns false if the kernel does not support it.
+// It returns false if the kernel does not support the call.
 func waitForAny(waits []futexWait) bool {
 	_, _, failed := unix.Syscall6(unix.SYS_FUTEX_WAITV, uintptr(unsafe.Pointer(unsafe.SliceData(waits))),
 		uintptr(len(waits)), 0, 0, 0, 0)

@@ -140,7 +140,7 @@ func (w *watcher) leave(t *testing.T) {
 	}
 }
 
-// await waits until the function there returns true. Another process or goroutine causes that.
+// await waits until the function there returns true, by the work of another process or goroutine.
 func await(t *testing.T, what string, there func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -172,8 +172,9 @@ func listOf(t *testing.T, thread int) (head uintptr) {
 	return head
 }
 
-// When a process dies, every other rank learns which rank has died, whether it started before or after that rank. A process that
-// is stopped or has left does not count as dead.
+// When a process dies, every other rank is notified which rank has died, whether the other rank
+// started before or after the dead rank. A process that is stopped or has left does not count as
+// dead.
 func TestDeathWatch(t *testing.T) {
 	const n = 4
 	for killed := range n {
@@ -203,7 +204,7 @@ func TestDeathWatch(t *testing.T) {
 	}
 }
 
-// A rank that starts after another has died also learns of the death.
+// A rank that starts after another rank has died is also notified of the death.
 func TestDeathWatchOfTheDead(t *testing.T) {
 	s := watchSegment(t, 2, 0)
 	w := startWatcher(t, 2, 1, s.file)

@@ -22,15 +22,15 @@ const (
 // another rank has stolen its chunk.
 //
 // A late rank is a rank that was put out of the group in the middle of a call, for example because
-// its process was stopped, and that continues later. It may still write to the destination vectors
-// of the others. So if a call fails, its caller abandons the pages of dst (Arena.Abandon), and
-// other ranks write whole pages of dst only. The parts of dst in pages that it shares with other
-// data, at its two ends, are short: they are sent inline in the slot, and each rank reduces them
-// for itself.
+// its process was stopped, and that continues later. A late rank may still write to the destination
+// vectors of the other ranks. So if a call fails, its caller abandons the pages of dst
+// (Arena.Abandon). Pages at the two ends of dst, which dst shares with other data, cannot be
+// abandoned. So other ranks never write there: the operands for these short parts are sent inline
+// in the slot, and each rank reduces them for itself.
 //
-// A late rank may also read source vectors that the others have changed since. So a rank whose call
-// fails sets chunk.failed before it returns. Every rank checks these flags after all chunks are
-// reduced, and its call succeeds only if none is set.
+// A late rank may also read source vectors that the other ranks have changed since. So a rank whose
+// call fails sets chunk.failed before it returns. Every rank checks these flags after all chunks
+// are reduced, and its call succeeds only if no flag is set.
 
 // views holds the vectors of all ranks of a lane, as this process has mapped them. All calls use
 // the same views: an allocation would take longer than a short call.
@@ -46,7 +46,7 @@ func newViews(ranks int) views {
 // sources returns the vectors to reduce next; the caller sets all of them.
 func sources[T dtype.Number](v *views) [][]T { return typed[T](v.from) }
 
-// targets returns the vectors that take the results; the caller sets those that it uses.
+// targets returns the vectors for the results; the caller sets the vectors that it uses.
 func targets[T dtype.Number](v *views) [][]T { return typed[T](v.to) }
 
 // typed returns the slice headers of v as slices of T, without an allocation. The caller sets each
@@ -166,8 +166,8 @@ func reduceBlock[T dtype.Number](l *Lane, first, end int, fold Reducer[T], nonTe
 	fold.reduceInto(to, viewAs[T](l.blocks[l.rank]), from, nonTemporal) // dst may be the vector of a later rank
 }
 
-// reduceEdge reduces the elements from first to end into this rank's dst. It takes them from the
-// inline vectors of all ranks, in which they begin at byte skip.
+// reduceEdge reduces the elements from first to end into this rank's dst. The operands are in the
+// inline vectors of all ranks, from byte skip on.
 func reduceEdge[T dtype.Number](l *Lane, first, end, skip int, fold Reducer[T]) {
 	if first == end {
 		return
@@ -181,8 +181,8 @@ func reduceEdge[T dtype.Number](l *Lane, first, end, skip int, fold Reducer[T]) 
 }
 
 // finish waits until all chunks are reduced. If a rank's call has failed by then, finish waits
-// until this segment is revoked, which follows every failure. In doneBlocks the call counts as one
-// block.
+// until this segment is revoked, which follows every failure. A direct call counts as one block in
+// doneBlocks.
 func (l *Lane) finish() error {
 	l.doneBlocks++
 	mine := l.own()

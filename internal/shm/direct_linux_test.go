@@ -168,8 +168,9 @@ func (g *tenancy) check(rank int, call uint64, whole, dst, src []int64, fold Red
 	return nil
 }
 
-// A rank that is put out in the middle of a call may run on later. By then the others have abandoned the vectors of the call, so
-// it writes to no memory that they use, wherever the vectors begin.
+// A rank that is put out in the middle of a call may run on later. By then the other ranks have
+// abandoned the vectors of the call. So the late rank writes to no memory that the other ranks use,
+// wherever the vectors begin.
 func TestLateRank(t *testing.T) {
 	for _, begin := range []int{0, 100} {
 		const length = 5 * pageSize
@@ -238,7 +239,8 @@ func (g *tenancy) late(vectors [][]int64, begin int, goOn chan struct{}) (errs c
 }
 
 // A rank that is still in a call after the others have left it may read data that they have written
-// since. It returns an error, not this result. A rank that has not left yet also returns an error.
+// since. The late rank returns an error, not the wrong result. A rank that has not left the call
+// yet also returns an error.
 func TestLateResult(t *testing.T) {
 	for _, left := range []int{1, 2} {
 		const length = 5 * pageSize

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// policies are the heuristics of a lane, which change the time of its calls and never the results,
-// and their state. A heuristic is off if its line in Segment.policies is deleted.
+// policies are the heuristics of a lane and their state. They change the duration of calls, never
+// the results. A heuristic is off if its line in Segment.policies is deleted.
 type policies struct {
 	busyPoll   bool // a wait begins with polls; otherwise it begins with yields
 	rebalance  bool // a waiting rank moves to a core with fewer ranks
@@ -20,7 +20,7 @@ type policies struct {
 }
 
 // policies returns the policies of a lane of the given number of ranks. docs/internals/shm.md has
-// the gain of each.
+// the gain of each heuristic.
 func (s *Segment) policies(ranks int) policies {
 	// Whether the ranks are processes; goroutines of one process are placed by Go's scheduler.
 	processes := s.event != nil
@@ -55,10 +55,10 @@ func (l *Lane) updateCPU(now time.Time) {
 	}
 }
 
-// migrate moves this rank to another core that has at least two ranks fewer than its own, and
-// reports whether there is one. The kernel's load balancing would move it only some milliseconds
-// later, as polling ranks look busy to the kernel. Only the highest rank of a core moves, because
-// otherwise several ranks might move to the same core.
+// migrate moves this rank to another core that has at least two ranks fewer than the present core.
+// It returns false if there is no such core. The kernel's load balancing would move the rank only
+// some milliseconds later, as polling ranks look busy to the kernel. Only the highest rank of a
+// core moves, because otherwise several ranks might move to the same core.
 func (l *Lane) migrate(core uint32) bool {
 	var on cpuLoad
 	for r, p := range l.areas {
@@ -77,8 +77,8 @@ func (l *Lane) migrate(core uint32) bool {
 const stealBelow = 128 << 10
 
 // claim reports whether this rank has claimed the chunk of owner in the present direct call, which
-// all ranks must have posted. No rank can begin the next call before this rank has finished this
-// one.
+// all ranks must have posted. No rank can begin the next call before this rank has finished the
+// present one.
 func (l *Lane) claim(owner int) bool {
 	taken := &l.areas[owner].chunk.claimed
 	last := taken.Load()
@@ -97,9 +97,9 @@ func (l *Lane) claimedBy(owner int) int {
 	return owner
 }
 
-// canSteal reports whether this rank may claim the chunk of owner. Both must share a core, whose
-// caches then have the vectors of both, and every core must have at least two ranks: a rank alone
-// on a core finishes its own chunk as early.
+// canSteal reports whether this rank may claim the chunk of owner. Both ranks must share a core,
+// whose caches then have the vectors of both. Every core must have at least two ranks: a rank alone
+// on a core would finish its own chunk at the same time.
 func (l *Lane) canSteal(owner, bytes int) bool {
 	if !l.policies.stealing || bytes >= stealBelow {
 		return false
@@ -108,11 +108,11 @@ func (l *Lane) canSteal(owner, bytes int) bool {
 	return core != 0 && core == l.areas[owner].cpu.Load()
 }
 
-// storeMode is how a rank writes its results to the vectors of the other ranks in a direct call:
-// by ordinary stores, which transfer each cache line from the core that has it, or by
+// storeMode is how a rank writes its results to the vectors of the other ranks in a direct call: by
+// ordinary stores, which transfer each cache line from the core that owns the line, or by
 // non-temporal stores, which bypass the caches. The faster mode depends on the distance between
-// cores, which no system reports, and virtual cores move within seconds. So each rank measures
-// for itself; ranks may use different modes in one call.
+// cores, which no system reports, and virtual cores move within seconds. So each rank measures for
+// itself; ranks may use different modes in one call.
 type storeMode int
 
 const (
@@ -125,8 +125,8 @@ const (
 	// chooseFrom is the least length of a vector, in bytes, for which a mode is chosen. Shorter
 	// calls use ordinary stores, as reading the clock would take some per cent of their time.
 	chooseFrom = 128 << 10
-	// warmupCalls is the number of first calls that try the modes in turn. The very first one
-	// also takes page faults.
+	// warmupCalls is the number of first calls that try the modes in turn. The first call also
+	// takes page faults.
 	warmupCalls = 6
 	// probeEvery is the number of calls after which the other mode is probed once. If the other
 	// mode takes a third longer, probing costs one per cent of the time of all calls.
@@ -134,7 +134,7 @@ const (
 )
 
 // nonTemporalCount returns how many of the ranks' vectors are written by non-temporal stores. The
-// rank's own vector is not, as it stays in the rank's cache.
+// rank's own vector is written by ordinary stores, because it stays in the rank's cache.
 func (m storeMode) nonTemporalCount(ranks int) int {
 	if m == nonTemporal {
 		return ranks - 1
@@ -165,10 +165,10 @@ func (c *storeChooser) choose() storeMode {
 	return best
 }
 
-// record takes the duration of a call; bytes is the number of bytes that the call stored, at least
-// one. Interruptions only lengthen a call. So a lower cost replaces the recorded one at once, and a
-// higher cost raises it by a quarter of the difference, but at most to one and a quarter times its
-// value.
+// record updates the cost of mode m by the duration d of a call; bytes is the number of bytes that
+// the call stored, at least one. Interruptions only lengthen a call. So a lower cost replaces the
+// recorded one at once, and a higher cost raises it by a quarter of the difference, but at most to
+// one and a quarter times its value.
 func (c *storeChooser) record(m storeMode, bytes int, d time.Duration) {
 	cost := float64(max(d, 1)) / float64(bytes)
 	if before := c.cost[m]; before > 0 && cost > before {

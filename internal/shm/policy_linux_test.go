@@ -67,7 +67,7 @@ func TestSteal(t *testing.T) {
 	}
 }
 
-// A rank may steal the chunk of another only where both run on one core and the chunk is short.
+// A rank may steal the chunk of another rank only if both run on one core and the chunk is short.
 func TestCanSteal(t *testing.T) {
 	g := newTenancy(t, 4, pageSize)
 	defer g.close(t)

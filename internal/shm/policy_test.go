@@ -28,7 +28,8 @@ func (w storeMode) mostly(t *testing.T, what string, of [storeModes]int) {
 	}
 }
 
-// The chooser finds the faster mode, also after the other one was faster, and tries the slower one now and then.
+// The chooser finds the faster mode, also after the other mode was faster before, and probes the
+// slower mode from time to time.
 func TestChooserFollows(t *testing.T) {
 	var p storeChooser
 	if of := p.run(warmupCalls, costs(20, 30)); of[cached] != warmupCalls/2 || of[nonTemporal] != warmupCalls/2 {

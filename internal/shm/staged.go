@@ -90,10 +90,10 @@ type staged[T dtype.Number] struct {
 // and each rank copies results out of its own blocks. A cache line is then transferred twice: to
 // the reducing rank, and back to the rank that copies in next. If the reducing rank kept the result
 // in its own block, the other ranks would read it there, and its next write would have to
-// invalidate their copies: the rank would have to wait for one more transfer. Other ranks do not
-// read the block by then, so two blocks are enough: one is filled while the other is reduced.
-// Otherwise ranks wait until the others have copied their results out; then there are four blocks
-// of half the size.
+// invalidate their copies: the rank would have to wait for one more transfer. After the reduction
+// no other rank reads the block of a rank, so two blocks are enough: one is filled while the other
+// is reduced. If not all ranks get the result, a rank waits before it fills a block until the other
+// ranks have copied their results out. Such a call uses four blocks of half the size.
 
 // stage runs a call of the staged engine: vectors pass through the segment in blocks, each with a
 // piece of every chunk. While other ranks still fill block k this rank fills block k+1.
@@ -144,9 +144,9 @@ func (s *staged[T]) piece(k, rank int) (first, end int) {
 	return min(first, end), min(first+s.width, end)
 }
 
-// pieceIn returns the memory of a chunk's piece in block k of the rank owner. It has the same
-// offset in its cache line as the piece has in a vector that begins at a cache line. No rank is
-// still at the previous call, so the blocks of each call are counted from 0.
+// pieceIn returns the memory of a chunk's piece in block k of the rank owner. This memory has the
+// same offset in its cache line as the piece has in a vector that begins at a cache line. No rank
+// is still in the previous call, so the blocks of each call are counted from 0.
 func (s *staged[T]) pieceIn(k, owner, chunk int) []T {
 	bytes := kernel.Size[T]()
 	first, end := s.piece(k, chunk)
@@ -233,7 +233,7 @@ func (s *staged[T]) destinations(k int) (to [][]T, nonTemporal int) {
 	case s.receives():
 		to[0] = s.Dst[first:end]
 	default:
-		to[0] = s.pieceIn(k, s.rank, s.rank) // the root copies it from there
+		to[0] = s.pieceIn(k, s.rank, s.rank) // the root copies the piece from there
 		return to, 0
 	}
 	return to, s.nonTemporal
@@ -264,8 +264,9 @@ func (s *staged[T]) collect(k int) error {
 }
 
 // prefetched returns the parts of Src that this rank reads soon after it has collected the piece of
-// the given rank from block k. next[0] is the operand that it copies in for the given rank.
-// next[1], if own is set, is the operand in its own chunk that it reduces.
+// the given rank from block k. next[0] is the operand for the chunk of the given rank, which this
+// rank copies into its block. next[1], if own is set, is the operand for its own chunk, which this
+// rank reduces.
 func (s *staged[T]) prefetched(k, rank int, own bool) (next [2][]byte) {
 	first, end := s.piece(k+2, rank)
 	next[0] = kernel.Bytes(s.Src[first:end])

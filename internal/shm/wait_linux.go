@@ -36,7 +36,8 @@ func (on *cpuLoad) migrate(core uint32) bool {
 	if unix.SchedGetaffinity(0, &all) != nil {
 		return false
 	}
-	// Remove from the allowed cores all that would have as many ranks as this one has now.
+	// Remove from the allowed cores every core that would have as many ranks as the present core
+	// has now.
 	better := all
 	for c, ranks := range on {
 		if ranks+2 > on[core] {
