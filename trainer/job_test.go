@@ -44,8 +44,8 @@ func TestAJobGoesFromSessionToSession(t *testing.T) {
 	}
 }
 
-// A peer may be moved ahead by a copy of another peer's state. It then reports the previous step only if it still has the
-// identity under which it contributed. A job without a group has no identity.
+// If a copy of another peer's state moves a peer ahead, the moved peer reports its last step only if it still has the identity under
+// which it contributed. A job without a group has no identity.
 func TestSupersededUnderAnotherIdentity(t *testing.T) {
 	reported := 0
 	cfg := Config{Samples: 40, GlobalBatch: 20, Microbatch: 5, Steps: 5, Optimizer: optim.SGD{}, Schedule: optim.Constant(0.5)}

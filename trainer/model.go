@@ -81,8 +81,8 @@ type Model struct {
 	//
 	// Prefetch is called from a goroutine of its own, concurrently with Gradient, one call at a
 	// time. No sample is named twice for one step. A slow call delays no step: newer samples are in
-	// the next call. Prefetch must return when ctx ends, because Run waits for it. It ignores read
-	// errors: the read in Gradient will return them. It must not keep or change samples.
+	// the next call. Prefetch must return when ctx ends, because Run waits for it. It must not keep
+	// or change samples. Prefetch ignores read errors: the read in Gradient will return them.
 	Prefetch func(ctx context.Context, samples []int)
 }
 

@@ -73,7 +73,7 @@ func (r *reducer) divide(v elastic.View) {
 	r.layout.divide(limit, least)
 }
 
-// start begins the reduction of a step's gradients, none of which is complete yet. It also logs a
+// start begins the reduction of a step's gradients when none of them is complete. It also logs a
 // new order of the ring, and sends link probes while the step is computed.
 func (r *reducer) start(ctx context.Context, s *elastic.Session, step int64) *reduction {
 	l := &r.links
