@@ -10,7 +10,8 @@ import (
 	"github.com/elrun/elrun/dtype"
 )
 
-// kernel consists of an exported kernel, the same kernel at a given level, and a slow twin for single values.
+// kernel consists of an exported kernel, the same kernel at a given level, and a twin: a slow
+// reference implementation for single values.
 type kernel[T dtype.Number] struct {
 	name string
 	fold func(dst, a, b []T)
@@ -126,7 +127,7 @@ func equal[T dtype.Number](a, b T) bool {
 	return a == b && math.Signbit(x) == math.Signbit(y)
 }
 
-// edges returns values at the limits of T, which random values seldom are.
+// edges returns values at the limits of T, which random vectors seldom contain.
 func edges[T dtype.Number]() []T {
 	var edges []T
 	for _, x := range []float64{0, 1, 2, 3, 100, 127} {

@@ -13,7 +13,7 @@ import (
 // kernels_test.go compares the kernels with slow twins. The tests in this file compare the assembly with the loops in Go, for all
 // offsets and lengths of vectors.
 
-// aliases says which operand is the same vector as the destination, if one is.
+// aliases says which operand, if any, is the same vector as the destination.
 type aliases int
 
 const (
@@ -46,7 +46,8 @@ func aligned[T dtype.Number](n, offset int) (v, memory []T) {
 	return memory[start+line : start+line+n : start+line+n], memory
 }
 
-// pool has random elements to fill vectors with. A quarter of them are edges, the others are any bit patterns.
+// pool has random elements to fill vectors with. A quarter of the elements are edges; the other
+// elements are random bit patterns.
 type pool[T dtype.Number] struct {
 	r      *rand.Rand
 	values []T

@@ -8,7 +8,8 @@ import (
 // short is the duration of a poll in these tests.
 const short = time.Microsecond
 
-// skips begins messages until busy-polling is used for one, and returns the number of messages.
+// skips begins messages until the busyPoller decides to busy-poll for a message, and returns the
+// number of begun messages.
 func skips(p *busyPoller) (n int) {
 	for n = 1; ; n++ {
 		if p.startMessage(); p.pollAgain(short) {
@@ -73,8 +74,8 @@ func TestBusyPollerContinues(t *testing.T) {
 	}
 }
 
-// If other processes or goroutines compute, busy-polling ends after one more poll. A message that arrives meanwhile adds no
-// credit. If other processes compute, the whole credit is lost.
+// If other processes or goroutines compute, busy-polling ends after one more poll. A message that
+// arrives during this poll adds no credit. If other processes compute, the whole credit is lost.
 func TestBusyPollerYields(t *testing.T) {
 	for name, c := range map[string]struct {
 		processes, goroutines time.Duration

@@ -70,7 +70,8 @@ func trips(tb testing.TB, n int, work time.Duration, turn func()) (pieces int) {
 	}
 }
 
-// onOne returns an Engine with GOMAXPROCS set to 1. The end of the test undoes both.
+// onOne sets GOMAXPROCS to 1 and returns an Engine. The end of the test closes the Engine and
+// restores GOMAXPROCS.
 func onOne(tb testing.TB) *Engine {
 	tb.Helper()
 	before := runtime.GOMAXPROCS(1)
@@ -109,7 +110,7 @@ func TestPollIfDue(t *testing.T) {
 	}
 }
 
-// With several processors there is nothing to close, and Poll only yields.
+// With several processors an Engine has no pipe to close, and Poll only yields.
 func TestSeveralProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	e, err := New()

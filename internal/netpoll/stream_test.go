@@ -39,7 +39,7 @@ func socketPair(tb testing.TB, network string) (a, b net.Conn) {
 	return a, b
 }
 
-// hidden is a connection that hides the methods which the poller needs.
+// hidden is a connection that hides the methods that the poller needs.
 type hidden struct{ io.ReadWriter }
 
 // Bytes arrive as they were written, in pieces of any length, in both directions at once. This also holds for a connection that a

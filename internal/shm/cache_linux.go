@@ -8,8 +8,8 @@ import (
 )
 
 // largestCache returns the size in bytes of the largest cache of this machine's first core, which
-// other cores usually share; 0 if it is not known. Results above this size are written by
-// non-temporal stores.
+// other cores usually share; 0 if it is not known. nonTemporalFrom derives from this size which
+// results are written by non-temporal stores.
 func largestCache() int {
 	files, _ := filepath.Glob("/sys/devices/system/cpu/cpu0/cache/index*/size")
 	most := 0
