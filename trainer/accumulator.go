@@ -20,8 +20,8 @@ type accumulator interface {
 	// microbatch and each group is a list of samples.
 	groups(micros [][]int) [][]int
 	// collect returns a sink for the gradients of the given number of groups. The sink calls
-	// ready(i, from) when the elements [from:] of parameter i are final. In fact they are final only
-	// in the last call of the model that adds to the contribution.
+	// ready(i, from) when the call of the model has completed the elements [from:] of parameter i.
+	// The elements are final if no later call adds to the contribution.
 	collect(groups int, ready func(i, from int)) sink
 	// reduce starts the reduction of a bucket over all ranks. The contribution stays unchanged, so
 	// that the reduction can be repeated after a failure.

@@ -154,8 +154,8 @@ func TestQuorumLost(t *testing.T) {
 			}
 		}
 		a.play(t)
-		// The other peers had received the whole commit record of step 3 when they died. This peer may not have received it. In
-		// that case step 2 was the last that it had committed, and only step 1 was stable.
+		// The other peers had received the whole commit record of step 3 when they died. If this peer had not received that
+		// record, its last committed step was step 2, and only step 1 was stable.
 		if x := a.actors[0]; !errors.Is(x.err, elastic.ErrQuorum) || x.result != nil || len(x.steps) < 1 {
 			t.Errorf("error %v after %d steps", x.err, len(x.steps))
 		}

@@ -51,8 +51,8 @@ type Model struct {
 
 	// Waits declares that Gradient calls b.Wait for each parameter before it reads the parameter.
 	// Then, between hosts, a call of the next step begins while sums of the previous step are
-	// still arriving, unless Gradients has Exact or Clip. This takes memory for a second copy of the
-	// parameters and of the optimizer state.
+	// still arriving, unless Gradients has Exact or Clip. Waits takes memory for a second copy of
+	// the parameters and of the optimizer state.
 	Waits bool
 	// MaxSamples is the number of samples up to which one call is as fast as one call per
 	// microbatch; 0 means one microbatch. Between hosts a call gets up to MaxSamples samples:

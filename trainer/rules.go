@@ -32,9 +32,9 @@ func (r rules) of(step int64) (rule, error) {
 	}, nil
 }
 
-// due returns the mean gradient that the commit of a step applies, and its rule. The gradient is that
-// of the step itself, or with Gradients.Delay that of the previous step. The learning rate belongs to
-// the step of the gradient.
+// due returns the mean gradient that the commit of a step applies, and its rule: the gradient of the
+// step itself, or with Gradients.Delay the gradient of the previous step. The learning rate belongs
+// to the step of the gradient.
 func (r rules) due(step int64, grads *gradientBuffers) (apply rule, mean [][]float32, err error) {
 	mean = grads.staging.views
 	if r.delay {
