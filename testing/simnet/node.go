@@ -89,7 +89,7 @@ func (m *node) network() *mesh.Mesh {
 		late := m.dead != nil
 		m.net.mu.Unlock()
 		if late {
-			_ = over.Close() // returns the carrier's error, which is nil
+			_ = over.Close() // Close returns the error of the carrier, which is nil
 		}
 	})
 	return m.mesh
@@ -113,7 +113,7 @@ func (m *node) beginQuit(why error) (bare bool) {
 	}
 	m.cause = why
 	if m.mesh != nil {
-		m.net.working.Go(func() { _ = m.mesh.Close() }) // returns the carrier's error, which is nil
+		m.net.working.Go(func() { _ = m.mesh.Close() }) // Close returns the error of the carrier, which is nil
 	}
 	return m.mesh == nil
 }
