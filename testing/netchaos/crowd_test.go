@@ -236,8 +236,8 @@ func (c *crowd) detect(t *testing.T, f fault, host int) time.Duration {
 
 // 64 and then 256 peers run on 16 hosts; in the short form five peers run on five hosts. One peer
 // is killed, one peer joins from another host, and the link of one host is down for a time. Only
-// the killed peer and the peers of that host are put out, and the latter join again. Each sample
-// counts once, and after each step the weights are the same as with a single process.
+// the killed peer and the peers of that host are put out, and the peers of that host join again.
+// Each sample counts once, and after each step the weights are the same as with a single process.
 func TestManyHosts(t *testing.T) {
 	parallel(t)
 	for _, per := range pick([]int{1}, []int{4, 16}) {

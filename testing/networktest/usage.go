@@ -27,7 +27,8 @@ func used() usage {
 
 // These are limits for the resources that a view may leave behind. viewHeap is in bytes for each
 // view, and slackHeap is in bytes in all. For goroutines and descriptors function grown allows half
-// of the number of views plus ten, because those of the last views may still be ending.
+// of the number of views plus ten, because the goroutines and connections of the last views may
+// still be ending.
 const (
 	viewHeap  = 16 << 10
 	slackHeap = 8 << 20
