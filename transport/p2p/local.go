@@ -24,15 +24,9 @@ const (
 )
 
 var (
-<<<<<<< Updated upstream
 	// errNotLocal means that the peer is not of this host and launcher, as far as this host knows.
-	errNotLocal = errors.New("not to be reached within this host")
-	// errUnknown means that this host was not introduced to the peer yet.
-=======
-	// errNotLocal means that the peer is not of this host and launcher, as far as is known.
 	errNotLocal = errors.New("no Unix socket of it is found on this host")
-	// errUnknown means that the peer does not know this host yet.
->>>>>>> Stashed changes
+	// errUnknown means that this host was not introduced to the peer yet.
 	errUnknown = errors.New("the other side does not know this peer yet")
 )
 
