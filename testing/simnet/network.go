@@ -69,11 +69,7 @@ func (n *Network) node(self elastic.Member) *node {
 	return m
 }
 
-<<<<<<< Updated upstream
 // find returns the node of a member, or nil if the member does not exist yet.
-=======
-// find returns the node of a member, or nil if the member has not joined yet.
->>>>>>> Stashed changes
 func (n *Network) find(id elastic.ID) *node {
 	n.mu.Lock()
 	defer n.mu.Unlock()

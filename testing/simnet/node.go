@@ -31,11 +31,7 @@ type node struct {
 
 	// Guarded by the network's mu.
 	mesh      *mesh.Mesh                   // the session protocol on top
-<<<<<<< Updated upstream
 	take      func(mesh.Kind, mesh.Stream) // nil before Handle
-=======
-	take      func(mesh.Kind, mesh.Stream) // nil while the member has not joined yet
->>>>>>> Stashed changes
 	cause     error                        // why the session protocol takes the member off the network
 	dead      error                        // why the member is off the network
 	stopped   bool
