@@ -50,7 +50,7 @@ func TestControlGarbage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = conn.Write([]byte(text)) // may fail: the peer may close the connection before the end
+		_, _ = conn.Write([]byte(text)) // may fail: the peer may close the connection first
 		b, _ := io.ReadAll(conn)
 		if want != "" && !strings.Contains(string(b), want) {
 			t.Errorf("%.20q: got %q, want %q in it", text, b, want)

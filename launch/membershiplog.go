@@ -154,8 +154,8 @@ func (l *membershipLog) ended(id, how string, now time.Time) []string {
 	return []string{l.describe(id) + " " + how}
 }
 
-// completed records that the process of the member with ID id has ended with status 0. Only members
-// that lag report its loss.
+// completed records that the process of the member with short ID id has ended with status 0. Its
+// loss is reported only by members that are slower to finish.
 func (l *membershipLog) completed(id string, now time.Time) {
 	l.reason(id).complete = true
 	if l.pending != nil && slices.Contains(l.pending.gone, id) {
@@ -220,7 +220,7 @@ func (l *membershipLog) view(epoch uint64, v event.View, now time.Time) []string
 	l.epoch, l.members = epoch, v.Members
 	l.deaths = slices.DeleteFunc(l.deaths, func(d childDeath) bool { return !slices.Contains(v.Members, d.id) })
 	if v.Reason == "leave" {
-		// The leave event of each of them may come later.
+		// The leave events of these members may arrive later.
 		for _, id := range n.gone {
 			l.reason(id).left = true
 		}

@@ -61,7 +61,7 @@ func TestReducerFigures(t *testing.T) {
 	r.apply(event.Event{Epoch: 2, Body: event.Path{Who: "bbbbbbbb", Kind: "p2p"}})
 	r.apply(event.Event{Epoch: 2, Body: event.Path{Who: "dddddddd", Kind: "shm"}})
 	r.apply(viewOf(3, "bbbbbbbb", "aaaaaaaa", "dddddddd"))
-	r.apply(event.Event{Epoch: 2, Body: event.Path{Who: "cccccccc", Kind: "unix"}}) // not in the view any more
+	r.apply(event.Event{Epoch: 2, Body: event.Path{Who: "cccccccc", Kind: "unix"}}) // no member any more
 	r.apply(event.Event{Step: 6, Body: event.Shares{Old: []int{4, 4}, New: []int{3, 5}, Reason: "rank 0 is slow"}})
 	r.apply(event.Event{Step: 7, Body: event.Step{Of: 9, Microbatches: [][2]int{{0, 3}, {8, 10}}, ShareSamples: 80, ComputeMS: 40, CommMS: 5, StepMS: 46, PredictedMS: 39}})
 	want := Status{Job: "job", Epoch: 3, Step: 7, Of: 9, Balanced: &Balanced{6, []int{4, 4}, []int{3, 5}, "rank 0 is slow"}, Members: []MemberStatus{

@@ -11,10 +11,10 @@ import (
 // runtimes would otherwise take a large part of the processor time.
 const (
 	// crowdedFrom is the number of peers per core above which the peers of a host get crowdedSlack.
-	// Up to it they keep the kernel's default, 50 µs on Linux.
+	// With fewer peers each peer keeps the kernel's default timer slack, 50 µs on Linux.
 	crowdedFrom = 4
-	// crowdedSlack is well below the shortest period of a peer's timers that others depend on: 50 ms
-	// between heartbeats.
+	// crowdedSlack is the timer slack on a crowded host. It is well below 50 ms, the interval of
+	// heartbeats, which is the shortest period on which other peers depend.
 	crowdedSlack = 5 * time.Millisecond
 )
 

@@ -20,8 +20,8 @@ func (*outputReceiver) outputEnd(target) {}
 
 func (*outputReceiver) ended(Exit) {}
 
-// A peer of a crowded host has a larger timer slack. Peers of other hosts and the launcher keep
-// theirs.
+// A peer on a crowded host has a larger timer slack. Peers on other hosts and the launcher keep the
+// default.
 func TestTimerSlack(t *testing.T) {
 	own, err := os.ReadFile("/proc/self/timerslack_ns")
 	if err != nil {
