@@ -68,7 +68,7 @@ func Restart(times int, backoff time.Duration) NodeOption {
 }
 
 // Group places nodes with the same group name on one host; if the peers have that group name, it is
-// the host of peer 0. Nodes without a group run on hosts with free slots.
+// the host of peer 0. A node without a group runs on the host with the fewest peers per slot.
 func Group(name string) NodeOption { return NodeOption{func(n *nodeInfo) { n.Group = name }} }
 
 // StopAfter stops a service only after the named services, which may call it until they end.
