@@ -203,7 +203,7 @@ func TestDeclarations(t *testing.T) {
 
 func TestHandleOfNothing(t *testing.T) {
 	var h launch.Handle[int, int]
-	if _, err := h.Call(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "of no service") {
+	if _, err := h.Call(t.Context(), 1); err == nil || !strings.Contains(err.Error(), "belongs to no service") {
 		t.Errorf("got %v", err)
 	}
 	h = launch.Serve(launch.NewProgram("p"), "a", func(_ context.Context, n int) (int, error) { return n, nil })

@@ -25,7 +25,7 @@ const (
 
 var (
 	// errNotLocal means that the peer is not of this host and launcher, as far as this host knows.
-	errNotLocal = errors.New("no Unix socket of it is found on this host")
+	errNotLocal = errors.New("this host has no Unix socket of the peer")
 	// errUnknown means that this host was not introduced to the peer yet.
 	errUnknown = errors.New("the other side does not know this peer yet")
 )
