@@ -256,7 +256,7 @@ func (w *watchdog) revokeIfHopeless(o *operation, from int, m *stall.Signal, now
 	o.watch.hopelessAnswers++
 	switch {
 	case m.State == stall.Closed && o.watch.hopelessAnswers >= closedAnswers:
-		w.revoke(&AbortError{Rank: from, Cause: fmt.Sprintf("closed the communicator of %v, which rank %d waits in", o.env.Call, w.self)})
+		w.revoke(&AbortError{Rank: from, Cause: fmt.Sprintf("closed the communicator of %v, in which rank %d waits", o.env.Call, w.self)})
 	case rival && o.watch.hopelessAnswers >= rivalAnswers:
 		w.revoke(&MismatchError{RankA: w.self, A: o.env.Call, RankB: from, B: m.Rival.Call, Detail: "each waits for the other"})
 	}

@@ -16,6 +16,7 @@ func TestHeartbeatRoundTrip(t *testing.T) {
 		want := heartbeat{
 			Entered: rapid.Uint64().Draw(t, "entered"), Step: rapid.Uint64().Draw(t, "step"),
 			Reply: rapid.Bool().Draw(t, "reply"), Deaf: rapid.Bool().Draw(t, "deaf"), Leaving: rapid.Bool().Draw(t, "leaving"), Ended: rapid.Bool().Draw(t, "ended"), Sole: rapid.Bool().Draw(t, "sole"),
+			Stalled: rapid.Bool().Draw(t, "stalled"), Answer: rapid.Bool().Draw(t, "answer"),
 			Busy: rapid.StringN(0, 20, maxBusy).Draw(t, "busy"),
 		}
 		if rapid.Bool().Draw(t, "first") {
@@ -85,10 +86,11 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"members":[{"id":"a"}]}`))
 	f.Add([]byte(`{"members":[{"id":"a"}],"epoch":7,"parked":"x","later":"y"}`))
 	f.Add([]byte(`{"members":[{"id":"a"}],"coming":[{"id":"b","addrs":["/ip4/192.0.2.1/tcp/7"]}],"cut_off":"x"}`))
+	f.Add([]byte(`{"same":true}`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := decodeReply(b)
-		if err == nil && r.Refused == "" && r.Wait == "" && len(r.Members) == 0 {
+		if err == nil && r.Refused == "" && r.Wait == "" && !r.Same && len(r.Members) == 0 {
 			t.Fatalf("%q is taken for an answer", b)
 		}
 	})

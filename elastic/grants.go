@@ -118,7 +118,7 @@ func (g *Group) Kick(ctx context.Context, id ID) error {
 		case id == d.ep.Self.ID:
 			return errors.New("a peer cannot kick itself: ask another member, or let it leave")
 		case len(d.view.Barred) == member.MaxBarred:
-			return fmt.Errorf("%d peers have been kicked, and more are not remembered", member.MaxBarred)
+			return fmt.Errorf("%d peers have been kicked, which is the limit", member.MaxBarred)
 		}
 		return nil
 	}

@@ -155,7 +155,7 @@ func (g *Group) join(ctx context.Context) error {
 	}
 	for i, m := range g.cfg.Peers {
 		if m.ID == "" || slices.IndexFunc(g.cfg.Peers, func(o Member) bool { return o.ID == m.ID }) != i {
-			return fmt.Errorf("member %d of the first view: ID %q is empty or stands twice", i, m.ID)
+			return fmt.Errorf("member %d of the first view: ID %q is empty or not unique", i, m.ID)
 		}
 	}
 	d, err := newDriver(&g.cfg, g.cfg.Endpoint, g.cfg.Peers, emitter(g.cfg.Sink, g.cfg.Self))

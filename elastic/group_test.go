@@ -74,7 +74,7 @@ func TestJoinDisagreement(t *testing.T) {
 					}
 					return err
 				})
-				if errs[2] == nil || !strings.Contains(errs[2].Error(), "told another first view") {
+				if errs[2] == nil || !strings.Contains(errs[2].Error(), "has another first view") {
 					t.Errorf("the one that was told otherwise: %v", errs[2])
 				}
 				if errors.Is(errors.Join(errs...), context.DeadlineExceeded) {

@@ -64,7 +64,7 @@ func copies(all []account) ([]copying, error) {
 	high := int64(-1)
 	for rank, a := range all {
 		if a.holds != all[0].holds {
-			return nil, fmt.Errorf("rank 0 and rank %d: one has registered a state and the other has not: call Hold at all peers, or at none", rank)
+			return nil, fmt.Errorf("rank 0 and rank %d: only one of them has registered a state: call Hold at all peers, or at none", rank)
 		}
 		if a.step > high {
 			high, ahead = a.step, nil

@@ -105,7 +105,7 @@ func (e Endpoint) vouch(newcomers []Member) error {
 
 // ErrGone means that no process listens any more at the peer's addresses: its process has ended, or
 // its identity was closed.
-var ErrGone = errors.New("nobody is there")
+var ErrGone = errors.New("no process listens at the peer's addresses")
 
 // MaxControl is the longest control message, in bytes.
 const MaxControl = 4 << 20

@@ -101,7 +101,7 @@ func (s *requestServer) consider(from ID, o offer) reply {
 	case d.report.get().Ended:
 		return reply{Wait: "is at the end of the job", Ended: true}
 	case now.phase != inside:
-		return reply{Wait: "is no member itself", Outside: true}
+		return reply{Wait: "is not a member of the job", Outside: true}
 	case !ours.begun:
 		return reply{Wait: "has not begun"}
 	// Otherwise the newcomer would wait for a state that no member has, or go on without the

@@ -21,8 +21,8 @@ func TestConsider(t *testing.T) {
 		}{
 			"good":       {func(*requestServer, *offer) {}, ""},
 			"other name": {func(_ *requestServer, o *offer) { o.Member.ID = "else" }, "calls itself else"},
-			"no member":  {func(s *requestServer, _ *offer) { s.identity.driver.status.current.phase = outside }, "no member"},
-			"left":       {func(s *requestServer, _ *offer) { s.identity.driver.status.current.phase = left }, "no member"},
+			"not a member":  {func(s *requestServer, _ *offer) { s.identity.driver.status.current.phase = outside }, "not a member"},
+			"left":       {func(s *requestServer, _ *offer) { s.identity.driver.status.current.phase = left }, "not a member"},
 			"early":      {func(s *requestServer, _ *offer) { s.registration.begun = false }, "not begun"},
 			"no state":   {func(_ *requestServer, o *offer) { o.State = false }, "registered a state"},
 			"settings":   {func(_ *requestServer, o *offer) { o.Settings = nil }, "batch is 4"},
@@ -40,7 +40,7 @@ func TestConsider(t *testing.T) {
 			if !strings.Contains(said, c.want) || (said == "") != (c.want == "") || (len(r.Members) == 3) != (c.want == "") {
 				t.Errorf("%s: got %+v", name, r)
 			}
-			if r.Outside != (c.want == "no member") {
+			if r.Outside != (c.want == "not a member") {
 				t.Errorf("%s: outside is %v", name, r.Outside)
 			}
 		}

@@ -19,7 +19,7 @@ type trickle struct {
 
 func (s trickle) Request(context.Context, string, []byte) (io.ReadCloser, error) {
 	if s.pieces == 0 {
-		return nil, errors.New("nobody is there")
+		return nil, errors.New("no process listens at the peer's addresses")
 	}
 	return io.NopCloser(&trickling{s, nil}), nil
 }

@@ -107,7 +107,7 @@ func (s *variables) checked() State {
 	case s.step == nil:
 		s.err = errors.New("the pointer to the step is nil")
 	case len(s.parts) == 0:
-		s.err = errors.New("it has only the step: add the variables that change with it")
+		s.err = errors.New("the state has no variable besides the step: add the variables that change with it")
 	}
 	return s
 }

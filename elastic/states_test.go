@@ -115,7 +115,7 @@ func TestNoState(t *testing.T) {
 		"vector 1 has the type []int, want a slice":              elastic.Vectors(&step, []float64{1}, []int{1}),
 		"vector 0 has the type *[]float64":                       elastic.Vectors(&step, &[]float64{1}),
 		"the pointer to the step is nil":                         elastic.Vectors(nil, []float64{1}),
-		"it has only the step":                                   elastic.Vectors(&step),
+		"the state has no variable besides the step":             elastic.Vectors(&step),
 		"value 0 is nil":                                         elastic.Binary(&step, none),
 		"value 0 is a int, want a pointer":                       elastic.Gob(&step, 5),
 		"struct { M map[int]int }.M is a map[int]int: the order": elastic.Gob(&step, &struct{ M map[int]int }{}),

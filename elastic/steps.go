@@ -113,7 +113,7 @@ func (l *loop) prepare(options []Option) error {
 		return fmt.Errorf("elastic: steps: %w", errNoContext)
 	}
 	if l.until < 0 {
-		return fmt.Errorf("elastic: steps: until is %d, want the number of steps in all", l.until)
+		return fmt.Errorf("elastic: steps: until is %d, want the total number of steps", l.until)
 	}
 	var o stepOptions
 	for _, option := range options {

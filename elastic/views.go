@@ -13,7 +13,7 @@ import (
 
 // errFirst means that two peers were given different first views.
 func errFirst(id ID) error {
-	return fmt.Errorf("%s was told another first view than this peer: were they started by different launchers?", id.Short())
+	return fmt.Errorf("%s has another first view than this peer: were they started by different launchers?", id.Short())
 }
 
 // entered makes v the present view. It logs the changes, introduces new members to the network before
@@ -116,7 +116,7 @@ func (d *driver) farewell(gone []Member) (lost []Member) {
 func (d *driver) over(p phase, n member.Notice) {
 	n.Why = d.shorten(n.Why, n.Before)
 	if p == left && d.report.get().Stalled {
-		p, n.Why = fenced, "stalled: it made no progress, held up the others, and gave no reason (Busy)"
+		p, n.Why = fenced, "stalled: the others waited for it, and it gave no reason (Busy)"
 	}
 	switch p {
 	case left:

@@ -98,7 +98,7 @@ func (l *membershipLog) formatAudit(a event.Audit, step int64) string {
 		return fmt.Sprintf("audit of step %d: one of %s is wrong, and too few others are there to tell which; check their hosts, and go back to a checkpoint",
 			step, names)
 	}
-	return fmt.Sprintf("audit of step %d: %s; a peer or a network changes sums in transit; check memory, and leave out --encrypt never",
+	return fmt.Sprintf("audit of step %d: %s; a peer or a network changes sums in transit; check memory, and do not use --encrypt never",
 		step, a.Reason)
 }
 

@@ -81,7 +81,7 @@ func (p programInfo) check() error {
 func checkNodeName(what, name string) error {
 	plain := strings.IndexFunc(name, func(r rune) bool { return !nameRune(r) }) < 0
 	if name == "" || len(name) > maxNodeName || !plain || name[0] == '.' || name[0] == '-' {
-		return fmt.Errorf("%s name %q: want 1 to %d letters, digits, '.', '_' and '-', the first no '.' or '-'", what, name, maxNodeName)
+		return fmt.Errorf("%s name %q: want 1 to %d letters, digits, '.', '_' and '-', not beginning with '.' or '-'", what, name, maxNodeName)
 	}
 	return nil
 }

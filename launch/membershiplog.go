@@ -228,7 +228,7 @@ func (l *membershipLog) due(now time.Time) []string {
 		lines = l.takePending()
 	}
 	if len(l.deaths) > 0 && !now.Before(l.deaths[0].due) {
-		lines = append(lines, l.formatDeaths()+"; the others have not gone on yet")
+		lines = append(lines, l.formatDeaths()+"; the others have not agreed on a new view yet")
 	}
 	return append(lines, l.takeDue(now)...)
 }
@@ -414,7 +414,7 @@ func (l *membershipLog) formatCause(r *reason) string {
 	case "reset":
 		return "its connections broke" + limit
 	case "silent":
-		return "nothing was heard of it" + limit
+		return "no message came from it" + limit
 	case "unreachable":
 		by := l.describe(r.by[0])
 		if more := len(r.by) - 1; more > 0 {
@@ -422,7 +422,7 @@ func (l *membershipLog) formatCause(r *reason) string {
 		}
 		return by + " could not reach it" + limit
 	case "":
-		return "no reason was told" + limit
+		return "the cause is unknown" + limit
 	default:
 		return r.cause + limit
 	}

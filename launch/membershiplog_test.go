@@ -102,7 +102,7 @@ func TestMembershipLogWithoutSteps(t *testing.T) {
 	s.pass(costPeriod - time.Millisecond)
 	s.expect(t)
 	s.pass(time.Millisecond)
-	s.expect(t, "epoch 2: <b> is lost: nothing was heard of it; 1 peer goes on")
+	s.expect(t, "epoch 2: <b> is lost: no message came from it; 1 peer goes on")
 	// The end of the process is reported after the view.
 	s.lines = s.c.ended("b", "exited with status 1", s.now)
 	s.expect(t, "<b> exited with status 1")
@@ -114,7 +114,7 @@ func TestMembershipLogDeathAlone(t *testing.T) {
 	s.view(1, "start", "ab")
 	s.c.ended("b", "was killed", s.now)
 	s.pass(costPeriod)
-	s.expect(t, "<b> was killed; the others have not gone on yet")
+	s.expect(t, "<b> was killed; the others have not agreed on a new view yet")
 	s.c.ended("a", "was killed", s.now)
 	s.lines = s.c.finish()
 	s.expect(t, "<a> was killed")
@@ -149,8 +149,8 @@ func TestMembershipLogTooFew(t *testing.T) {
 	}
 	s.expect(t, "epoch 2: <b> has joined; 2 peers of the 3 needed wait for more",
 		"epoch 3: <c> has joined; 3 peers go on",
-		"epoch 4: <a> is lost: no reason was told; 2 peers of the 3 needed wait for more",
-		"epoch 5: <b> is lost: no reason was told; 1 peer of the 3 needed waits for more")
+		"epoch 4: <a> is lost: the cause is unknown; 2 peers of the 3 needed wait for more",
+		"epoch 5: <b> is lost: the cause is unknown; 1 peer of the 3 needed waits for more")
 }
 
 // Leaves at the end of a program are not reported.
@@ -163,7 +163,7 @@ func TestMembershipLogAtTheEnd(t *testing.T) {
 	s.expect(t)
 	s.view(3, "lost", "b")
 	s.lines = s.c.finish()
-	s.expect(t, "epoch 3: <c> is lost: no reason was told; 1 peer goes on")
+	s.expect(t, "epoch 3: <c> is lost: the cause is unknown; 1 peer goes on")
 }
 
 // A member whose process has ended with status 0 is not reported as lost, whichever report arrives
@@ -281,7 +281,7 @@ func TestCausesAreRanked(t *testing.T) {
 		}
 		s.view(2, "lost", "ab")
 		s.pass(time.Hour)
-		s.expect(t, "epoch 2: <c> is lost: nothing was heard of it for 1.3 s, noticed after 1400.0 ms; 2 peers go on")
+		s.expect(t, "epoch 2: <c> is lost: no message came from it for 1.3 s, noticed after 1400.0 ms; 2 peers go on")
 	}
 }
 
@@ -315,7 +315,7 @@ func TestMembershipLogStalled(t *testing.T) {
 	s.tell(2, 2, 0, event.Leave{Who: "c", Reason: "stalled"})
 	s.view(2, "leave", "ab")
 	s.pass(time.Hour)
-	s.expect(t, "epoch 2: <c> has left (stalled: it made no progress, held up the others, and gave no reason (Busy)); 2 peers go on")
+	s.expect(t, "epoch 2: <c> has left (stalled: the others waited for it, and it gave no reason (Busy)); 2 peers go on")
 }
 
 // A peer that was put out and joins again is not reported as lost, because its launcher knows that
@@ -382,7 +382,7 @@ func TestEventGroups(t *testing.T) {
 		s.lines = append(s.lines, s.c.ended(id, "was killed", s.now)...)
 	}
 	s.pass(costPeriod)
-	s.expect(t, "peer 10 (aaaaaaar) was killed, and 2 more have ended; the others have not gone on yet")
+	s.expect(t, "peer 10 (aaaaaaar) was killed, and 2 more have ended; the others have not agreed on a new view yet")
 }
 
 // On an overloaded host the line about a peer that was put out or ended begins with the overload.
@@ -394,10 +394,10 @@ func TestMembershipLogOverloaded(t *testing.T) {
 	s.lines = append(s.lines, s.c.ended("z", "was killed", s.now)...)
 	s.view(2, "lost", "am")
 	s.pass(costPeriod)
-	s.expect(t, "epoch 2: <n> was put out: host overloaded (run queue 61 on 2 cores), nothing was heard of it for 1.3 s, <z> is lost: it was killed; 2 peers go on")
+	s.expect(t, "epoch 2: <n> was put out: host overloaded (run queue 61 on 2 cores), no message came from it for 1.3 s, <z> is lost: it was killed; 2 peers go on")
 	s.view(3, "lost", "a")
 	s.pass(costPeriod)
-	s.expect(t, "epoch 3: <m> is lost: no reason was told; 1 peer goes on")
+	s.expect(t, "epoch 3: <m> is lost: the cause is unknown; 1 peer goes on")
 }
 
 func TestOverload(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 // The first member of the next view asks the peers that joined in the meantime.
 
 // errLocal reports that the user restricted this peer to the loopback interface.
-var errLocal = errors.New("they listen on the loopback interface only, as --listen says")
+var errLocal = errors.New("its peers listen on loopback only, as --listen says")
 
 const (
 	// openPeriod is the time limit for all members, together, to start listening on the network.

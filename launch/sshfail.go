@@ -21,7 +21,7 @@ func sshFailures() []sshFailure {
 	return []sshFailure{
 		{"Bad configuration option", "ssh cannot read its configuration here: repair ~/.ssh/config (ssh -G HOST shows the mistake)"},
 		{"Bad owner or permissions", "~/.ssh/config may be written by others: chmod 600 ~/.ssh/config"},
-		{"stdio forwarding failed", "the host in between does not pass connections on: allow AllowTcpForwarding there, or another ProxyJump"},
+		{"stdio forwarding failed", "the jump host does not forward connections: allow AllowTcpForwarding there, or another ProxyJump"},
 		{"UNPROTECTED PRIVATE KEY", "others can read the private key here: chmod 600 it"},
 		{"HOST IDENTIFICATION HAS CHANGED", "its host key is not the one known here: if that is right, ssh-keygen -R HOST, then ssh HOST once"},
 		{"Host key verification failed", "its host key is not known here: run ssh HOST once and accept it"},

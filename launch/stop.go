@@ -50,7 +50,7 @@ func (j *Job) Stop(ctx context.Context) (Stopped, error) {
 }
 
 // errAgain marks a peer that has to be asked again.
-var errAgain = errors.New("has been asked, and still runs")
+var errAgain = errors.New("still runs after the request")
 
 // stopping is a Stop in progress.
 type stopping struct {

@@ -139,7 +139,7 @@ func Broadcast[T Number](ctx context.Context, r Ring, dst []T, root int) error {
 		return err
 	}
 	if root < 0 || root >= r.Size {
-		return fmt.Errorf("ring: %w: root %d is none of the %d ranks", ErrArgument, root, r.Size)
+		return fmt.Errorf("ring: %w: root %d is out of range for %d ranks", ErrArgument, root, r.Size)
 	}
 	if r.Size == 1 {
 		return nil

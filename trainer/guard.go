@@ -9,7 +9,7 @@ import (
 )
 
 // errGone ends a session whose model or program has panicked or called runtime.Goexit.
-var errGone = errors.New("its program left Run by a panic or runtime.Goexit: see its output")
+var errGone = errors.New("its program ended Run by a panic or runtime.Goexit: see the output of that peer")
 
 // guard wraps the model of a run. It revokes the session if Gradient ends by a panic or
 // runtime.Goexit, so that the other peers do not wait for this one. And it reports the end of the

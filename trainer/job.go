@@ -54,7 +54,7 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 		return nil, err
 	}
 	if model.Whole && cfg.Gradients.Exact {
-		return nil, errors.New("trainer: Model.Whole does not go with Exact: the result would depend on the shares; leave one of them out")
+		return nil, errors.New("trainer: Model.Whole and Gradients.Exact are both set: the result would depend on the shares; leave one of them out")
 	}
 	j := &job{group: group, cfg: cfg, plan: newPlan(cfg), guard: newGuard()}
 	if j.step, err = newOpenStep(cfg, j.guard.of(model)); err != nil {

@@ -188,7 +188,7 @@ func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 	j.resyncs++
 	if j.resyncs > mostResyncs {
 		j.group.Leave()
-		return fmt.Errorf("re-synced %d times already: check the memory of this host: %w", mostResyncs, err)
+		return fmt.Errorf("took over the state of the others %d times already: check the memory of this host: %w", mostResyncs, err)
 	}
 	j.state.invalidate() // also drops the contribution that was computed from the bad state
 	j.group.Emit(s.View.Epoch, j.state.committed(), event.Resync{Who: s.View.Members[s.Rank].ID.Short(),

@@ -317,7 +317,7 @@ func TestWholeSharesAreNotExact(t *testing.T) {
 		a.broadly(t, 0, 0)
 		a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = undivided{x.trained.(*broad)} })
 		a.play(t)
-		if err := a.actors[0].err; err == nil || !strings.Contains(err.Error(), "Whole does not go with Exact") {
+		if err := a.actors[0].err; err == nil || !strings.Contains(err.Error(), "Model.Whole and Gradients.Exact are both set") {
 			t.Errorf("error %v", err)
 		}
 	})

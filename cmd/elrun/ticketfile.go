@@ -113,7 +113,7 @@ func (r *ticketFile) invite(ctx context.Context, name string) error {
 // success before this task could join, the task has not failed.
 func (r *ticketFile) join(ctx context.Context, t *terminal, patience time.Duration, run func(ticket string) error) error {
 	ticket, err := r.waitTicket(ctx, t, patience)
-	if err != nil {
+	if err != nil || ticket == "" {
 		return err
 	}
 	err = run(ticket)

@@ -88,7 +88,7 @@ func (v View) applyGrants(c Change) (grants []Grant, barred []ID, err error) {
 			return nil, nil, fmt.Errorf("member: apply to %v: %s was kicked: %w", v, m.ID, ErrChange)
 		}
 		if !(View{Grants: grants}).letsIn(m) {
-			return nil, nil, fmt.Errorf("member: apply to %v: %s joins by %s, which lets in nobody: %w", v, m.ID, m.By, ErrChange)
+			return nil, nil, fmt.Errorf("member: apply to %v: %s joins by grant %s, which is unknown, revoked or used up: %w", v, m.ID, m.By, ErrChange)
 		}
 		// A member that comes back under a new ID has used its grant before.
 		if m.By != "" && m.Was == "" {
@@ -120,7 +120,7 @@ func addGrant(grants []Grant, g Grant) ([]Grant, error) {
 	case g.Key == "" || len(g.Key) > MaxKey || len(g.Issuer) > MaxID || len(g.Record) > MaxRecord || g.Used != 0 || g.Revoked:
 		return nil, fmt.Errorf("grant of key %q with a record of %d bytes: its key is missing, a field is too long, or it is used or revoked already: %w", g.Key, len(g.Record), ErrChange)
 	case grantIndex(grants, g.Key) >= 0:
-		return nil, fmt.Errorf("a second grant of key %s: %w", g.Key, ErrChange)
+		return nil, fmt.Errorf("the view has a grant of key %s already: %w", g.Key, ErrChange)
 	// Revoked grants and grants without a use left count, too, until they have expired.
 	case len(grants) >= MaxGrants:
 		return nil, fmt.Errorf("%d grants, at most %d: %w", len(grants)+1, MaxGrants, ErrChange)
@@ -223,7 +223,7 @@ func (f facts) grantChanges(c *Change) (why []string) {
 		try.Grants = append(slices.Clone(c.Grants), g)
 		if can(try) {
 			*c = try
-			why = append(why, fmt.Sprintf("%s grants %s", g.Issuer, g.Key))
+			why = append(why, fmt.Sprintf("%s issues grant %s", g.Issuer, g.Key))
 		}
 	}
 	// A view is sent whole in one message, so both its encoded size and its number of members are

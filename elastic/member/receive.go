@@ -225,7 +225,7 @@ func (m *Machine) adopt(msg Message) {
 	// History and view are set before leave: receiveOutside answers from them.
 	case in:
 		m.history, m.view = h, v
-		m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: fmt.Sprintf("was a member, and is none in %v", v)})
+		m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: fmt.Sprintf("was a member, and is not in %v", v)})
 	default:
 		return
 	}

@@ -77,7 +77,7 @@ func (d *decoder) ranks() []uint32 {
 			return nil
 		}
 		if n == 0 || i > 0 && skip == 0 {
-			d.fail(fmt.Errorf("a run of ranks is empty, or touches the one before: %w", ErrFormat))
+			d.fail(fmt.Errorf("a run of ranks is empty, or continues the run before it: %w", ErrFormat))
 			return nil
 		}
 		for rank := next + skip; rank < next+skip+n; rank++ {

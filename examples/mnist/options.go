@@ -70,11 +70,11 @@ func (o options) check() error {
 	case o.Local < 0:
 		return fmt.Errorf("--local: %d is negative", o.Local)
 	case o.Outer != nil && o.Local == 0:
-		return fmt.Errorf("--outer: there is no --local: say how many local steps a round has")
+		return fmt.Errorf("--outer: add --local N, the number of local steps of a round")
 	case o.Delay && o.Local == 0:
-		return fmt.Errorf("--delay: there is no --local: say how many local steps a round has")
+		return fmt.Errorf("--delay: add --local N, the number of local steps of a round")
 	case o.BySpeed && o.Local == 0:
-		return fmt.Errorf("--by-speed: there is no --local: say how many local steps a round has")
+		return fmt.Errorf("--by-speed: add --local N, the number of local steps of a round")
 	case !(o.Audit >= 0 && o.Audit <= 1):
 		return fmt.Errorf("--audit: %v is no fraction of the steps, want 0 to 1", o.Audit)
 	case o.Audit > 0 && !o.Exact:
@@ -86,7 +86,7 @@ func (o options) check() error {
 	case o.CheckpointEvery < 0:
 		return fmt.Errorf("--checkpoint-every: %d is negative", o.CheckpointEvery)
 	case o.CheckpointEvery > 0 && o.Checkpoint == "":
-		return fmt.Errorf("--checkpoint-every: there is no --checkpoint to say where")
+		return fmt.Errorf("--checkpoint-every: add --checkpoint DIR")
 	case o.EvalEvery < 0:
 		return fmt.Errorf("--eval-every: %d is negative", o.EvalEvery)
 	case o.MaxShare < 0:

@@ -16,7 +16,7 @@ var ErrRevoked = errors.New("shm: revoked")
 type GoneError struct{ Rank int } // in the lane
 
 // Error names the rank.
-func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has gone", e.Rank) }
+func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has ended", e.Rank) }
 
 // Sizes of the parts of a segment.
 const (

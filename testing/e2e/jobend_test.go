@@ -19,8 +19,8 @@ func TestStatusIsThatOfTheHolders(t *testing.T) {
 		want int
 		text string
 	}{
-		"all":  {"[0-9]", 1, "elrun: the job fails: its result was there, but then peer"},
-		"one":  {"1", 1, "elrun: the job fails: its result was there, but then peer 1"},
+		"all":  {"[0-9]", 1, "elrun: the job fails: it had a result, but then peer"},
+		"one":  {"1", 1, "elrun: the job fails: it had a result, but then peer 1"},
 		"none": {"x", 0, "done steps=20"},
 	} {
 		t.Run(name, func(t *testing.T) {

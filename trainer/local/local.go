@@ -163,9 +163,9 @@ func check(m trainer.Model, cfg trainer.Config, c Config) error {
 	case c.BySpeed && cfg.Gradients.Exact:
 		return errors.New("local: BySpeed and Gradients.Exact are both set: unset one of them, as results with BySpeed depend on the speeds of the peers")
 	case c.BySpeed && cfg.Balancing.Policy == "equal":
-		return errors.New("local: BySpeed does not go with Balancing.Policy \"equal\", with which shares do not follow speeds: choose another policy")
+		return errors.New("local: BySpeed is set with Balancing.Policy \"equal\", with which shares do not follow speeds: choose another policy")
 	case cfg.Gradients.Delay:
-		return errors.New("local: Gradients.Delay of the trainer is set: set Delay of local.Config instead")
+		return errors.New("local: trainer.Gradients.Delay is set: set local.Config.Delay instead")
 	case !(cfg.Gradients.Clip >= 0):
 		return fmt.Errorf("local: Gradients.Clip is %v, want 0 or more", cfg.Gradients.Clip)
 	}

@@ -381,7 +381,7 @@ func TestWrapRefuses(t *testing.T) {
 		"choose another": func(_ *trainer.Model, cfg *trainer.Config, c *local.Config) {
 			cfg.Balancing.Policy, c.BySpeed = "equal", true
 		},
-		"set Delay of local": func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Gradients.Delay = true },
+		"set local.Config.Delay": func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Gradients.Delay = true },
 		"Clip is NaN":        func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Gradients.Clip = math.NaN() },
 		"local steps: optim": func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.SGD{Momentum: 2} },
 		"Outer: optim":       func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Outer = optim.SGD{Nesterov: true} },

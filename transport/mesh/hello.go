@@ -14,7 +14,7 @@ var (
 	// errRefused: the stream is for another job, or for a view that the peer is not in.
 	errRefused = errors.New("refused: another job or view")
 	// errStale: the stream is for an epoch that is over at the peer.
-	errStale = errors.New("the peer has gone on to a later view")
+	errStale = errors.New("the peer is in a later view")
 )
 
 // overError: the stream is for a view that the peer had entered, and that is over at the peer.

@@ -14,7 +14,7 @@ import (
 
 // errNoLanes is not final, so the lower rank asks again: the stream of a lane request has ended,
 // and the pair has not begun.
-var errNoLanes = errors.New("it has not opened the streams of the view")
+var errNoLanes = errors.New("the peer has not opened the streams of the view")
 
 // requestLanes asks a higher rank to open the lanes of the pair. It returns nil if the pair has
 // begun.

@@ -184,7 +184,7 @@ func (d *lazyPairs) peerClosed(rank int, pending *pendingPair) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.pending[rank] == pending {
-		pending.err = d.a.lost(rank, errors.New("it has closed the view"))
+		pending.err = d.a.lost(rank, errors.New("the peer has closed the view"))
 		d.t.box.End(rank, pending.err)
 		close(pending.done)
 	}

@@ -232,7 +232,7 @@ func (s *shmGroup) lead() error {
 func (s *shmGroup) checkReached() error {
 	for place, c := range s.conns[1:] {
 		if c == nil {
-			return fmt.Errorf("rank %d, the first of this host, does not reach rank %d by a Unix socket", s.ranks[0], s.ranks[place+1])
+			return fmt.Errorf("rank %d, the first of this host, has no Unix socket to rank %d", s.ranks[0], s.ranks[place+1])
 		}
 	}
 	return nil
@@ -287,7 +287,7 @@ func (s *shmGroup) onReady(place int, m shareMessage, files []*os.File) error {
 func (s *shmGroup) follow(failed error) error {
 	first := s.conns[0]
 	if first == nil {
-		return fmt.Errorf("rank %d, the first of this host, was not reached by a Unix socket", s.ranks[0])
+		return fmt.Errorf("no Unix socket to rank %d, the first of this host", s.ranks[0])
 	}
 	m, err := s.respond(first, failed)
 	if err != nil {

@@ -146,7 +146,7 @@ func (b *addressBook) askBack(from elastic.ID) {
 // was not opened, which the member reports to its user.
 func (b *addressBook) openAsked() string {
 	if b.onOpen == nil {
-		return "its program does not let a member open it to the network"
+		return "the program of this peer does not let members open it to the network"
 	}
 	if err := b.onOpen(); err != nil {
 		return err.Error()

@@ -107,7 +107,7 @@ func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 	g.ID, g.Handshake = elastic.ID(secured.RemotePeer().String()), time.Since(begun)
 	// The multiplexer is agreed on within the TLS handshake (ALPN).
 	if secured.ConnState().StreamMultiplexer != yamux.ID {
-		return errors.New("it does not accept yamux, over which elrun opens streams: is it an elrun of another version?")
+		return errors.New("the member does not accept yamux, over which elrun opens streams: is it an elrun of another version?")
 	}
 	streams, err := muxer().NewConn(secured, false, nil)
 	if err != nil {
@@ -120,7 +120,7 @@ func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 	}
 	defer s.Reset()
 	if _, err := multistream.SelectOneOf([]protocol.ID{proveProtocol}, s); err != nil {
-		return fmt.Errorf("it lets in no newcomers: %w", err)
+		return fmt.Errorf("the member admits no newcomers: %w", err)
 	}
 	g.Open = true
 	return nil

@@ -50,7 +50,7 @@ func (h *halfOpen) OpenConnection(d network.Direction, usesFD bool, from multiad
 		return h.ResourceManager.OpenConnection(d, usesFD, from)
 	}
 	if !h.enter(source) {
-		return nil, fmt.Errorf("too many connections from %v that have not said who they are: %w", source, network.ErrResourceLimitExceeded)
+		return nil, fmt.Errorf("too many connections from %v whose handshake has not ended: %w", source, network.ErrResourceLimitExceeded)
 	}
 	// The limits of libp2p apply as well.
 	scope, err := h.ResourceManager.OpenConnection(d, usesFD, from)

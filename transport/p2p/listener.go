@@ -61,7 +61,7 @@ func (l *listener) listenAt(addrs []string) error {
 			err = l.port.Listen(ip, p.ports)
 		}
 		if errors.Is(err, syscall.EADDRINUSE) && p.ports.First != 0 {
-			return fmt.Errorf("%s has no free port left: each peer takes two, or one with --transport p2p; give a larger range: %w", text, err)
+			return fmt.Errorf("%s has no free port left: each peer needs two ports, or one with --transport p2p; give a larger range: %w", text, err)
 		}
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return fmt.Errorf("address %q: %w; give a range with two ports for each peer, as in 7000-7019", text, syscall.EADDRINUSE)

@@ -86,7 +86,7 @@ const (
 )
 
 // errSilent means that the target did not answer in the last silentTime.
-var errSilent = errors.New("not dialled, because it did not answer a moment ago")
+var errSilent = errors.New("not dialled, because it did not answer within the last minute")
 
 // conclude ends the upgrade of a data stream. With a connection it closes s, begins to watch c, and
 // returns the stream over c. Without a connection it returns s as the fallback. If a direct

@@ -17,7 +17,7 @@ import (
 
 // ErrImpostor means that a peer answered as a member, but its answer has no valid MAC: it does not
 // know the ticket's key.
-var ErrImpostor = errors.New("no member of this job: it could not prove that it knows the ticket")
+var ErrImpostor = errors.New("the peer is no member of this job: it could not prove that it knows the ticket")
 
 // Prove proves this host's right to join to a member that does not know this host, and checks that
 // the peer is a member. Afterwards both have introduced each other. Prove retries until ctx ends

@@ -273,7 +273,7 @@ func (a Answer) Err(now time.Time) error {
 	case Revoked:
 		return fmt.Errorf("%w: it was revoked, or a peer that issued it or joined with it was kicked; ask the job's owner for a new one", ErrRevoked)
 	case Kicked:
-		return fmt.Errorf("%w: this peer was put out on request and is not let in again; ask the job's owner", ErrKicked)
+		return fmt.Errorf("%w: this peer was kicked and may not join again; ask the job's owner", ErrKicked)
 	case OtherJob:
 		return fmt.Errorf(`%w, and this one runs at its address now; ask for a new one with "elrun ticket JOB"`, ErrOtherJob)
 	case Ended:

@@ -81,7 +81,7 @@ func imageForm() *regexp.Regexp {
 // checkName returns an error for a name that does not match form or is too long.
 func checkName(what, name string, form *regexp.Regexp, longest int) error {
 	if name == "" || len(name) > longest || !form.MatchString(name) {
-		return fmt.Errorf("%s %.60q: want 1 to %d of a-z, 0-9 and '-', the first a letter, the last no '-'", what, name, longest)
+		return fmt.Errorf("%s %.60q: want 1 to %d of a-z, 0-9 and '-', beginning with a letter and not ending with '-'", what, name, longest)
 	}
 	return nil
 }
@@ -91,7 +91,7 @@ func checkOptional(what, name string) error {
 	if name == "" || len(name) <= longestLabel && labelForm().MatchString(name) {
 		return nil
 	}
-	return fmt.Errorf("%s %.60q: want 1 to %d of a-z, 0-9 and '-', the first and the last no '-'", what, name, longestLabel)
+	return fmt.Errorf("%s %.60q: want 1 to %d of a-z, 0-9 and '-', neither beginning nor ending with '-'", what, name, longestLabel)
 }
 
 // checkQuantity returns an error for a resource quantity that Kubernetes would refuse, or that is

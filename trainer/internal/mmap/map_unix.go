@@ -63,7 +63,7 @@ func (f *File) faulted(p any) error {
 	case info.Size() < f.size:
 		return fmt.Errorf("the file has %d bytes and had %d: %w", info.Size(), f.size, ErrShrunk)
 	}
-	return fmt.Errorf("the disk cannot read it: %w", fault)
+	return fmt.Errorf("the disk cannot read the page: %w", fault)
 }
 
 // readAhead advises the system to read a range that begins at a page boundary. Pages in the cache
