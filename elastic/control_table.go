@@ -136,9 +136,13 @@ func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
 	if p == nil {
 		// The sender has a right to join but is not in this member's view, so one of the two may
 		// have missed a view. A newcomer (epoch 0) ignores the heartbeat: it contacts only members
-		// that other members have named.
-		if d.view.Epoch > 0 {
+		// that other members have named. But the sender may be a member of the view that admits this
+		// newcomer, and may leave with the next view.
+		switch {
+		case d.view.Epoch > 0:
 			d.step(member.Met{Peer: member.ID(from)})
+		case t.Ended:
+			d.status.endJob()
 		}
 		return
 	}

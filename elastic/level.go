@@ -26,23 +26,25 @@ type account struct {
 	loop    int
 	until   int64
 	stopped bool
+	// ended means that the member knows that members have left because the job is at its end.
+	ended bool
 }
 
 // accountWords is the number of int64 of an encoded account.
-const accountWords = 9
+const accountWords = 10
 
 // words returns the encoded account: one int64 per field.
 func (a account) words() []int64 {
 	number := map[bool]int64{true: 1}
 	return []int64{number[a.holds], a.step, a.updates, number[a.fresh], int64(a.settings), int64(a.digest),
-		int64(a.loop), a.until, number[a.stopped]}
+		int64(a.loop), a.until, number[a.stopped], number[a.ended]}
 }
 
 // accountsOf is the inverse of words, for the accounts of all ranks.
 func accountsOf(words []int64) []account {
 	var all []account
 	for w := range slices.Chunk(words, accountWords) {
-		all = append(all, account{w[0] != 0, w[1], w[2], w[3] != 0, uint64(w[4]), uint64(w[5]), int(w[6]), w[7], w[8] != 0})
+		all = append(all, account{w[0] != 0, w[1], w[2], w[3] != 0, uint64(w[4]), uint64(w[5]), int(w[6]), w[7], w[8] != 0, w[9] != 0})
 	}
 	return all
 }
@@ -124,13 +126,14 @@ func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
 			return abort(s, err)
 		}
 		mine.loop, mine.until, mine.stopped = l.ordinal(), l.until(), l.stopped
+		now, _ := s.driver.status.now()
+		mine.ended = now.ended
 		words := make([]int64, accountWords*s.Comm.Size())
 		if err := collective.AllGather(ctx, s.Comm, words, mine.words()); err != nil {
 			return err
 		}
 		all := accountsOf(words)
-		now, _ := s.driver.status.now()
-		if now.ended && !slices.ContainsFunc(all, func(a account) bool { return !a.fresh }) {
+		if jobEnded(all) {
 			return fmt.Errorf("%w: the job ended while this peer joined", ErrNoView)
 		}
 		if slices.ContainsFunc(all, func(a account) bool { return a.settings != all[0].settings }) {
@@ -159,6 +162,13 @@ func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
 			}
 		}
 	}
+}
+
+// jobEnded reports whether all members of a session are newcomers, and one of them knows that the
+// members before them left because the job is at its end.
+func jobEnded(all []account) bool {
+	return slices.ContainsFunc(all, func(a account) bool { return a.ended }) &&
+		!slices.ContainsFunc(all, func(a account) bool { return !a.fresh })
 }
 
 // release frees the updates that were kept for members while they joined.

@@ -74,3 +74,37 @@ func TestCopiesOfDifferentStates(t *testing.T) {
 		}
 	}
 }
+
+// An account is the same after encoding and decoding.
+func TestAccountWords(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
+		number := func(name string) int64 { return rapid.Int64().Draw(t, name) }
+		a := account{holds: flag("holds"), step: number("step"), updates: number("updates"), fresh: flag("fresh"),
+			settings: uint64(number("settings")), digest: uint64(number("digest")), loop: int(number("loop")),
+			until: number("until"), stopped: flag("stopped"), ended: flag("ended")}
+		if got := accountsOf(append(a.words(), a.words()...)); len(got) != 2 || got[0] != a || got[1] != a {
+			t.Fatalf("got %+v, want %+v twice", got, a)
+		}
+	})
+}
+
+// Newcomers end if one of them knows that the members before them have finished the job. They go on
+// if a member is left, or if the members before them left for another reason.
+func TestJobEnded(t *testing.T) {
+	fresh, told, old := account{fresh: true}, account{fresh: true, ended: true}, account{ended: true}
+	for _, c := range []struct {
+		all  []account
+		want bool
+	}{
+		{[]account{told}, true},
+		{[]account{fresh, told}, true},
+		{[]account{fresh, fresh}, false},
+		{[]account{told, old}, false},
+		{[]account{old}, false},
+	} {
+		if got := jobEnded(c.all); got != c.want {
+			t.Errorf("%+v: %v", c.all, got)
+		}
+	}
+}

@@ -19,13 +19,13 @@ func TestConsider(t *testing.T) {
 			change func(s *requestServer, o *offer)
 			want   string // of Refused or Wait; empty if accepted
 		}{
-			"good":       {func(*requestServer, *offer) {}, ""},
-			"other name": {func(_ *requestServer, o *offer) { o.Member.ID = "else" }, "calls itself else"},
-			"not a member":  {func(s *requestServer, _ *offer) { s.identity.driver.status.current.phase = outside }, "not a member"},
-			"left":       {func(s *requestServer, _ *offer) { s.identity.driver.status.current.phase = left }, "not a member"},
-			"early":      {func(s *requestServer, _ *offer) { s.registration.begun = false }, "not begun"},
-			"no state":   {func(_ *requestServer, o *offer) { o.State = false }, "registered a state"},
-			"settings":   {func(_ *requestServer, o *offer) { o.Settings = nil }, "batch is 4"},
+			"good":         {func(*requestServer, *offer) {}, ""},
+			"other name":   {func(_ *requestServer, o *offer) { o.Member.ID = "else" }, "calls itself else"},
+			"not a member": {func(s *requestServer, _ *offer) { s.identity.driver.status.current.phase = outside }, "not a member"},
+			"left":         {func(s *requestServer, _ *offer) { s.identity.driver.status.current.phase = left }, "not a member"},
+			"early":        {func(s *requestServer, _ *offer) { s.registration.begun = false }, "not begun"},
+			"no state":     {func(_ *requestServer, o *offer) { o.State = false }, "registered a state"},
+			"settings":     {func(_ *requestServer, o *offer) { o.Settings = nil }, "batch is 4"},
 			"not let in": {func(s *requestServer, _ *offer) {
 				s.cfg.Entry = func(ID) (Entry, error) { return Entry{}, errors.New("no ticket") }
 			}, "no ticket"},

@@ -39,6 +39,13 @@ func (d *driver) entered(mv member.View) {
 	// An error means that a member has given an invalid address. The failure detector then suspects
 	// the member as unreachable.
 	_ = d.ep.Network.Introduce(came)
+	// A newcomer has not received the heartbeats that this member sent when it asked to leave. If
+	// all members leave at the end of the job, only these heartbeats tell the newcomer of the end.
+	if old.Epoch > 0 && d.report.get().Leaving {
+		for _, m := range came {
+			d.heartbeats.send(m.ID, false)
+		}
+	}
 	switch v.Reason {
 	// A renewed view has the same members, so the session must be revoked even though no member is
 	// lost.
