@@ -11,11 +11,13 @@ import (
 type mail struct {
 	mu    sync.Mutex
 	came  map[elastic.ID][][]byte
-	lost  int           // number of PeerDown events
-	fresh chan struct{} // closed and replaced when a message arrives
+	lost  map[elastic.ID]int // number of PeerDown events, by peer
+	fresh chan struct{}      // closed and replaced when a message arrives
 }
 
-func newMail() *mail { return &mail{came: make(map[elastic.ID][][]byte), fresh: make(chan struct{})} }
+func newMail() *mail {
+	return &mail{came: make(map[elastic.ID][][]byte), lost: make(map[elastic.ID]int), fresh: make(chan struct{})}
+}
 
 // read handles events until the channel is closed.
 func (m *mail) read(events <-chan elastic.PeerEvent) {
@@ -30,7 +32,7 @@ func (m *mail) take(e elastic.PeerEvent) {
 	defer m.mu.Unlock()
 	switch e.Kind {
 	case elastic.PeerDown:
-		m.lost++
+		m.lost[e.Peer]++
 	case elastic.PeerMessage:
 		m.came[e.Peer] = append(m.came[e.Peer], e.Data)
 		close(m.fresh)
@@ -38,11 +40,11 @@ func (m *mail) take(e elastic.PeerEvent) {
 	}
 }
 
-// losses returns the number of PeerDown events so far.
-func (m *mail) losses() int {
+// losses returns the number of PeerDown events about a peer so far.
+func (m *mail) losses(peer elastic.ID) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.lost
+	return m.lost[peer]
 }
 
 // next waits for a message from a sender.

@@ -382,9 +382,9 @@ func TestWrapRefuses(t *testing.T) {
 			cfg.Balancing.Policy, c.BySpeed = "equal", true
 		},
 		"set local.Config.Delay": func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Gradients.Delay = true },
-		"Clip is NaN":        func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Gradients.Clip = math.NaN() },
-		"local steps: optim": func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.SGD{Momentum: 2} },
-		"Outer: optim":       func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Outer = optim.SGD{Nesterov: true} },
+		"Clip is NaN":            func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Gradients.Clip = math.NaN() },
+		"local steps: optim":     func(_ *trainer.Model, cfg *trainer.Config, _ *local.Config) { cfg.Optimizer = optim.SGD{Momentum: 2} },
+		"Outer: optim":           func(_ *trainer.Model, _ *trainer.Config, c *local.Config) { c.Outer = optim.SGD{Nesterov: true} },
 	} {
 		m, cfg, c := newBowl().model(), ordinary(1), local.Config{Steps: 2}
 		change(&m, &cfg, &c)
