@@ -12,9 +12,9 @@ import (
 )
 
 // admission admits newcomers to the job, for all identities of this process. A newcomer shows its
-// claims when it connects (transport/p2p). They are checked again when it asks to join, because a
-// ticket may have been used up or revoked since. The view holds the valid grants. An admission is
-// safe for concurrent use.
+// claims when it connects (transport/p2p). The claims are checked again when the newcomer asks to
+// join, because a ticket may have been used up or revoked in between. The view holds the valid
+// grants. An admission is safe for concurrent use.
 type admission struct {
 	job       string        // name of the job
 	decidable chan struct{} // closed when this process has its first view
@@ -34,17 +34,18 @@ func newAdmission(job string) *admission {
 	return &admission{job: job, decidable: make(chan struct{})}
 }
 
-// onView lets the waiting answers go on with the first view. It implements elastic.Config.OnView.
+// onView unblocks the waiting calls of answer when the first view is known. It implements
+// elastic.Config.OnView.
 func (ad *admission) onView(elastic.View) { ad.decide() }
 
-// decide lets the waiting answers go on if the group has a view.
+// decide unblocks the waiting calls of answer if the group has a view.
 func (ad *admission) decide() {
 	if g := ad.currentGroup(); g != nil && g.View().Epoch > 0 {
 		ad.viewed.Do(func() { close(ad.decidable) })
 	}
 }
 
-// setGroup makes the view of a group decide about newcomers.
+// setGroup sets the group whose view decides about newcomers.
 func (ad *admission) setGroup(g *elastic.Group) {
 	ad.mu.Lock()
 	ad.group = g
@@ -52,15 +53,16 @@ func (ad *admission) setGroup(g *elastic.Group) {
 	ad.decide() // the group may have a view already
 }
 
-// currentGroup returns the group, or nil before open.
+// currentGroup returns the group, or nil before setGroup.
 func (ad *admission) currentGroup() *elastic.Group {
 	ad.mu.Lock()
 	defer ad.mu.Unlock()
 	return ad.group
 }
 
-// answer checks the claims of a newcomer that connects. It implements p2p.AdmissionPolicy. Before
-// the first view it waits: this process may be a newcomer, too, and many newcomers ask each other.
+// answer checks the claims of a newcomer that connects. It implements p2p.AdmissionPolicy. It waits
+// for the first view or the end of ctx, because this process may be a newcomer, too, and newcomers
+// ask each other.
 func (ad *admission) answer(ctx context.Context, newcomer elastic.ID, r ticket.Request) ticket.Answer {
 	select {
 	case <-ad.decidable:
@@ -71,8 +73,8 @@ func (ad *admission) answer(ctx context.Context, newcomer elastic.ID, r ticket.R
 		ad.mu.Lock()
 		defer ad.mu.Unlock()
 		if len(ad.claims) >= maxClaims || ad.claims == nil {
-			// Forgetting all claims costs newcomers another proof, and bounds the memory that
-			// holders of tickets can use.
+			// Drop all claims to bound the memory that holders of tickets can use. Newcomers whose
+			// claims were dropped must prove them again.
 			ad.claims = make(map[elastic.ID]ticket.Request)
 		}
 		ad.claims[newcomer] = r
@@ -145,12 +147,12 @@ func (ad *admission) claim(g *elastic.Group, v elastic.View, newcomer elastic.ID
 		}
 		return ad.grant(v, grant), elastic.Entry{By: grant.Key}
 	}
-	// No grant has the key, so the signer may be a former member: one that was kicked gets a
-	// decision of its own.
+	// No grant has the key, so the signer may be a former member. A kicked member gets the decision
+	// Kicked.
 	if slices.ContainsFunc(v.Barred, names) {
 		return ticket.Answer{Decision: ticket.Kicked}, elastic.Entry{}
 	}
-	// A lost member may come back once, under a new ID that its old identity signs.
+	// A lost member may join again once, under a new ID that the key of its old ID has signed.
 	e, ok := g.Returns(names)
 	if !ok || !c.Proves(string(e.Was), string(newcomer)) {
 		return ticket.Answer{Decision: ticket.Unknown}, elastic.Entry{}

@@ -138,7 +138,7 @@ func (c *callers) link(service string) (*serviceConn, error) {
 }
 
 // open returns the connection of the entry, or nil if there is none or it has ended. It closes an
-// ended one, so that its goroutines do not stay.
+// ended connection, so that the goroutines of the connection end.
 func (l *serviceConn) open() *rpc.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()

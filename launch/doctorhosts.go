@@ -12,8 +12,8 @@ import (
 const (
 	// doctorPeriod is the time limit of the checks of one host.
 	doctorPeriod = 20 * time.Second
-	// clockSlack is the largest accepted clock offset of a host. With a larger one event logs are
-	// hard to read and tickets may be refused.
+	// clockSlack is the largest accepted clock offset of a host. With a larger offset event logs
+	// are hard to read, and tickets may be refused.
 	clockSlack = 2 * time.Second
 )
 
@@ -81,7 +81,7 @@ func (h *remoteHost) examine() []Check {
 func checkClock(there, asked, answered time.Time) Check {
 	c := Check{Level: OK, Name: "clock", Found: "as here"}
 	// The clock of the host is right if its time lies between the two times of this host. Otherwise
-	// the distance to the nearer one is the least error that explains it.
+	// the distance to the nearer of the two times is the smallest possible error of the clock.
 	off := time.Duration(0)
 	switch {
 	case there.Before(asked):
@@ -96,8 +96,8 @@ func checkClock(there, asked, answered time.Time) Check {
 }
 
 // pairs returns a check for each direction of each pair of hosts, because a firewall may let
-// connections through in one direction only. It takes about as long as one attempt, probePeriod at
-// most: all hosts try all others at the same time.
+// connections through in one direction only. It takes at most about probePeriod, because all hosts
+// try all other hosts at the same time.
 func (l *hostList) pairs() []Check {
 	results, errs := l.tryAll()
 	var out []Check

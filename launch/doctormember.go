@@ -75,15 +75,16 @@ func checkExpiry(job string, expiry, now time.Time) Check {
 	return c
 }
 
-// checkGreeting judges the greeting g at an address; err is the error that ended it, if any.
+// checkGreeting judges the greeting g at an address; err is the error that ended the greeting, if
+// any.
 func checkGreeting(addr string, want elastic.ID, g p2p.Greeting, err error) Check {
 	c := Check{Level: Fail, Name: addr}
 	if want != "" {
 		c.Name = want.Short() + " at " + addr
 	}
 	switch {
-	// The greeting is judged by the first step that failed: the connection, the handshake, the
-	// identity, the admission of newcomers.
+	// The first step that failed decides: the connection, the handshake, the identity, the
+	// admission of newcomers.
 	case g.Connect == 0:
 		c.Found, c.Advice = fmt.Sprintf("no connection: %s", clipNote(fmt.Sprint(err))), adviseConnect(err)
 	case g.ID == "":

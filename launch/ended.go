@@ -63,7 +63,7 @@ func LastStatus(ctx context.Context, name string) (Status, error) {
 	if err != nil {
 		return Status{}, fmt.Errorf("launch: end of job %s: %w", job, err)
 	}
-	// The name of the file counts: it is the name by which the job was found.
+	// The name in the file may differ: return the name by which the job was found.
 	s.Job = job
 	return s, nil
 }
@@ -82,8 +82,8 @@ func endedDir() (string, error) {
 }
 
 // writeEnded writes the record of a job, and removes expired records. A rename replaces an earlier
-// record of the same name as a whole, so that a reader never sees a part of one. The caller may
-// ignore the error: the record is a service for people.
+// record of the same name as a whole, so that a reader never sees an incomplete record. The caller
+// may ignore the error: the record is a service for people.
 func writeEnded(s Status) error {
 	dir, err := endedDir()
 	if err != nil {
@@ -186,7 +186,7 @@ func (r *runner) recordEnd(status int, done *event.Done, reason string) {
 	if done != nil {
 		s.Step, s.Ended.Result = max(s.Step, done.Steps), done.Line()
 	}
-	_ = writeEnded(s) // ignore errors: where there is no folder for it, as in a container, nobody asks for the record
+	_ = writeEnded(s) // ignore errors: a container without a folder for records needs none
 	r.procs.hosts.broadcast(frame{order: order{Ended: &s}})
 }
 

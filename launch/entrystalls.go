@@ -17,13 +17,13 @@ const (
 	entryPeriod = time.Second
 )
 
-// entryStall collects the reports of this launcher's peers that others have not entered the session
-// of a view, to print one line about all of them. In a large group each peer watches other members,
-// so an overloaded host would otherwise get almost as many lines as it has peers.
+// entryStall collects reports about members that have not entered the session of a view, to print
+// one line about all of them. Each peer of this launcher reports the members that it waits for, so
+// without entryStall an overloaded host would get about one line for each peer.
 type entryStall struct {
 	what     string    // of the reports: names the epoch
 	peers    []int     // local indices of the peers that wait
-	culprits []string  // short IDs of the members that the peers wait for and people do not know yet
+	culprits []string  // short IDs of the members that the peers wait for and no line has named yet
 	phase    string    // where the culprits are; "" if the reports differ
 	waitedMS float64   // shortest wait
 	overload string    // overload of this host at one of the reports, "" without overload
@@ -38,7 +38,7 @@ func (s *stalls) collect(index int, e event.Stall, now time.Time) {
 	if i := slices.IndexFunc(s.entries, func(w *entryStall) bool { return w.what == e.What }); i >= 0 {
 		w = s.entries[i]
 	}
-	// The limit bounds the memory that a peer can cost that makes up epochs.
+	// The limit bounds the memory that a peer can use by reports about invented epochs.
 	if w != nil && w.told || w == nil && len(s.entries) >= maxReported {
 		return
 	}
@@ -51,7 +51,8 @@ func (s *stalls) collect(index int, e event.Stall, now time.Time) {
 		s.entries = append(s.entries, w)
 	}
 	w.culprits = append(w.culprits, fresh...)
-	// A peer that waits only for members that people know already does not belong to this line.
+	// A peer that waits only for members that an earlier line has named does not belong to this
+	// line.
 	if !slices.ContainsFunc(splitIDs(e.Culprit), func(id string) bool { return slices.Contains(w.culprits, id) }) {
 		return
 	}
@@ -83,7 +84,7 @@ func (s *stalls) due(now time.Time, peers int, describe func(string) string) []s
 }
 
 // formatEntry returns the line about an entry. The line about several peers names the culprits only
-// if they are few. Members that it does not name stay new to people.
+// if they are few. Members that the line does not name may be named by a later line.
 func (s *stalls) formatEntry(w *entryStall, peers int, describe func(string) string) string {
 	names := describe(join(w.culprits))
 	if len(w.peers) == 1 {

@@ -29,9 +29,8 @@ const (
 	maxJobName = 40   // bytes; the name is part of a socket address of at most 104 bytes
 )
 
-// environment is the information that a launcher passes to a process through environment
-// variables: everything that the process needs before its hello. The rest comes in the start
-// order.
+// environment is the information that a launcher passes to a process through environment variables:
+// everything that the process needs before its hello. The start order has all other information.
 type environment struct {
 	job string // name of the job
 	// index is the local index of the peer at its launcher.

@@ -15,9 +15,9 @@ const (
 )
 
 // failureReport collects the failures of processes that are not members of the group, and makes the
-// lines about them. If one peer dies, others may fail as a consequence, and the launcher may learn
-// of the consequences first. So the lines wait for causePeriod and begin with the likely cause. It
-// does no I/O, reads no clock, and is not safe for concurrent use.
+// lines about them. If one peer dies, other peers may fail as a consequence, and the launcher may
+// receive the ends of those peers first. So the lines wait for causePeriod and begin with the
+// likely cause. It does no I/O, reads no clock, and is not safe for concurrent use.
 type failureReport struct {
 	// pending has the failures without a line, in the order in which the launcher learned of them.
 	pending []Exit
@@ -42,7 +42,8 @@ func (x *failureReport) due(now time.Time, othersRun bool) []string {
 }
 
 // take returns the lines about all recorded failures, the likely cause first. If othersRun is set,
-// the first line of the job tells that the other programs, which do not form a group yet, run on.
+// the first line about a failure says that the other programs run on, which do not form a group
+// yet.
 func (x *failureReport) take(othersRun bool) []string {
 	exits := x.pending
 	x.pending = nil

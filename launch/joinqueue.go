@@ -9,19 +9,19 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// joinQueue tracks the local peers that wait to join a running group, so that people are told about
-// long waits. It does no I/O, reads no clock, and is not safe for concurrent use.
+// joinQueue tracks the local peers that wait to join a running group, to print lines about long
+// waits. It does no I/O, reads no clock, and is not safe for concurrent use.
 //
 //	hello to a running group --enter--> waits --a view with the peer, or end of its process--> gone
 type joinQueue struct {
 	waiting    map[int]waiter // by local index
 	nextReport time.Time      // time of the next line, while a peer waits
-	pause      time.Duration  // pause before the line after the next
+	pause      time.Duration  // pause between the next line and the line after it
 }
 
 // waiter is a waiting peer.
 type waiter struct {
-	id string // short form of its present ID
+	id string // short form of the peer's present ID
 	// since is the time of the hello, from which the waiting time is counted.
 	since  time.Time
 	reason string // the reason for the wait, "" if unknown
@@ -69,7 +69,7 @@ func (q *joinQueue) due(now time.Time) []string {
 	if len(q.waiting) == 0 || now.Before(q.nextReport) {
 		return nil
 	}
-	// The first lines help most; a wait of hours needs one line a minute.
+	// The pause grows, because a wait of hours needs only one line a minute.
 	q.pause = min(2*q.pause, maxJoinReportPause)
 	q.nextReport = now.Add(q.pause)
 	indices := slices.Sorted(maps.Keys(q.waiting))

@@ -17,9 +17,9 @@ const (
 )
 
 // lanPeers holds peers that were found on the local network. Anybody there can announce any number
-// of false peers. So, when there are too many, a new peer replaces the oldest one, from the same
-// address first, but never a peer that has proved that it belongs to the job. The zero value is
-// empty. It is safe for concurrent use: the search adds peers while the peer reads them.
+// of false peers. So above a limit a new peer replaces the oldest peer, first one with the same
+// address, but never a peer that has proved that it belongs to the job. The zero value is empty. It
+// is safe for concurrent use.
 type lanPeers struct {
 	// mu guards all.
 	mu  sync.Mutex
@@ -40,7 +40,8 @@ func (l *lanPeers) add(m elastic.Member) {
 		l.all[i].Member = m
 		return
 	}
-	// A forger can invent IDs, but hardly addresses of other hosts, so the limit is per address.
+	// A forger can invent IDs easily, but hardly addresses of other hosts, so there is a limit for
+	// each address.
 	at, n := firstAddr(m), 0
 	same := func(o lanPeer) bool { return !o.proved && firstAddr(o.Member) == at }
 	for _, o := range l.all {

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Membership has the options of Run for who belongs to the group: how peers join, who goes on after
-// losses, and what replaces the lost.
+// Membership has the options of Run for the membership of the group: how peers join, which members
+// go on after losses, and whether crashed peers are restarted.
 type Membership struct {
 	// JoinTimeout is how long a peer that gets no answer looks for a member that admits it; 0 means
 	// 1 min.
 	JoinTimeout   time.Duration
-	MinPeers      int           // members below which the group waits; 0 means 1
+	MinPeers      int           // the group waits while it has fewer members; 0 means 1
 	Quorum        string        // majority (also "") or any: which part may go on after a loss
 	RejoinTimeout time.Duration // how long the group waits when too few are left; 0 means 10 min
 	Restart       int           // number of restarts of crashed peers, in all

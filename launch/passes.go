@@ -13,15 +13,15 @@ import (
 // former identity.
 const passPeriod = time.Second
 
-// passes hands the launcher's signatures of new identities from the reader of its messages to the
-// identity that waits. It is a channel of capacity 1 with the latest pass.
+// passes passes the launcher's signatures of new identities from the goroutine that reads the
+// launcher's messages to the call of wait. It is a channel of capacity 1 with the latest pass.
 type passes chan pass
 
 // newPasses returns passes without a pass.
 func newPasses() passes { return make(passes, 1) }
 
-// put stores a pass for wait. It replaces an unread one, which belongs to an identity that was
-// given up. Only one goroutine may call it.
+// put stores a pass for wait. It replaces an unread pass, which belongs to an earlier identity.
+// Only one goroutine may call it.
 func (c passes) put(got pass) {
 	select {
 	case <-c:

@@ -14,13 +14,13 @@ import (
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// peer is this process as a member of its job: its identity on the network, which may change, and
-// its knowledge of the other members.
+// peer is the state of this process as a member of its job: its identity on the network, which may
+// change, and its knowledge of the other members.
 type peer struct {
 	a          *agent
 	env        environment
 	order      startOrder       // the launcher's answer to hello
-	knownAlive []elastic.Member // the member that has just admitted this peer, and so is alive; nil once it was asked
+	knownAlive []elastic.Member // the member that has just admitted this peer; nil after contacts
 
 	mu        sync.Mutex
 	p2pHost   *p2p.Host      // host of the present identity
@@ -37,7 +37,7 @@ type peer struct {
 	issuing sync.Mutex // held while a ticket is made
 
 	opening sync.Mutex // held while this peer is opened to the network
-	// wide is set once the peer listens on the network, and not on loopback only. mu guards it.
+	// wide is set once the peer listens on the network, and not only on loopback. mu guards wide.
 	wide  bool
 	found lanPeers // peers found on the local network, with a lock of its own
 }
@@ -87,8 +87,8 @@ func (p *peer) onPortsMapped(err error) {
 	p.report()
 }
 
-// publish announces the job on the local network from now on, if the user wants it, and looks
-// there for other peers of the job.
+// publish announces the job on the local network from now on, if the user allows it, and searches
+// the local network for other peers of the job.
 func (p *peer) publish() {
 	if !p.order.LAN {
 		return
@@ -109,8 +109,8 @@ func (p *peer) undiscovered(err error) {
 	p.a.post(message{Note: clipNote(fmt.Sprintf("--lan: %s, so others are not found: use a ticket of a live member, or --dht (%s)", what, inner(err)))}, history)
 }
 
-// admit gets the right to join for the present identity, or admits the other peers of the first
-// view.
+// admit gets the right to join for the present identity. A peer of the first view needs no such
+// right: it admits the other peers of the first view.
 func (p *peer) admit(ctx context.Context) error {
 	var err error
 	switch {
@@ -139,7 +139,7 @@ func (p *peer) useTicket(ctx context.Context) error {
 	}
 	p.publish()
 	err = p.showTicket(ctx, t)
-	// The ticket is not valid any more, but peers of this launcher are members and can make another
+	// The ticket is not valid any more, but members that this launcher started can make another
 	// ticket.
 	if p.order.Own && (errors.Is(err, ticket.ErrExpired) || errors.Is(err, ticket.ErrUsedUp)) {
 		err = errors.Join(p.localTicketFromPeer(ctx, &t), err)
@@ -184,7 +184,7 @@ func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
 	if err != nil {
 		return err
 	}
-	// The launcher's contacts may be newcomers themselves, so they come last.
+	// The contacts in the launcher's order may be newcomers, too, so they come last.
 	p.order.Contacts = slices.Concat([]elastic.Member{in.by}, in.others, p.order.Contacts)
 	p.knownAlive = []elastic.Member{in.by}
 	p.found.prove(in.by.ID)
@@ -194,9 +194,8 @@ func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
 	return nil
 }
 
-// renewIdentity makes a new identity for a peer that was put out of the group. The peer comes back
-// with a signature by the key of its previous identity, and with the right by which it first came:
-// its ticket, or a new pass.
+// renewIdentity makes a new identity for a peer that was put out of the group. The peer joins again
+// with a signature by the key of its previous identity, and with its ticket or a new pass.
 func (p *peer) renewIdentity(ctx context.Context) (elastic.Endpoint, error) {
 	// The old key must be read before open replaces the identity.
 	old := ticket.Signer{ID: string(p.id.ep.Self.ID), Sign: p.id.ep.Keys.Sign}
@@ -218,8 +217,8 @@ func (p *peer) renewIdentity(ctx context.Context) (elastic.Endpoint, error) {
 	return p.id.endpoint(), nil
 }
 
-// onView records the view that is about to be connected. One peer of each launcher reports it, so
-// that later peers find the group.
+// onView records the view that is about to be connected. One peer of each launcher reports the view
+// to the launcher, so that later peers find the group.
 func (p *peer) onView(v elastic.View) {
 	p.mu.Lock()
 	p.latest.Epoch, p.latest.Members, p.latest.Tickets = v.Epoch, p.p2pHost.Complete(v.Members), ticketsOf(v)
@@ -228,7 +227,7 @@ func (p *peer) onView(v elastic.View) {
 	id.disconnect(v.Barred)
 	p.report()
 	if p.isWide() && v.Members[0].ID == p.id.ep.Self.ID {
-		p.openLater() // peers that joined while the job was being opened
+		p.openLater() // asks peers that joined while the job was being opened
 	}
 }
 
@@ -261,7 +260,7 @@ func (p *peer) known() known {
 // contacts returns members that this peer can ask to join: the members in the launcher's order, in
 // the ticket and in the last view, and peers found on the local network. The first call returns
 // only the member that has just admitted this peer, if there is one, because it takes time to
-// detect that others are dead.
+// detect that other contacts are dead.
 func (p *peer) contacts() []elastic.Member {
 	if first := p.knownAlive; first != nil {
 		p.knownAlive = nil

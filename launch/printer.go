@@ -13,14 +13,14 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// printer writes lines to one file, or to several that share a screen, from one goroutine.
+// printer writes lines to one file, or to several files that share a screen, from one goroutine.
 //
 //	send: wait in turn for room --> queue --> run --> streams
 //
-// Senders wait while the printer is slow (backpressure). This bounds memory, loses nothing, and
-// gives a quiet peer its turn beside a flooding one. They do not wait for a stuck printer, such as
-// a terminal after Ctrl-S: if a write has taken stuckPeriod, lines for which there is no room are
-// dropped and counted, and the job goes on.
+// Senders wait while the printer is slow (backpressure). This bounds memory and loses no line, and
+// because senders take turns, a peer that prints without end does not starve other peers. Senders
+// do not wait for a stuck printer, such as a terminal after Ctrl-S: once a write has taken
+// stuckPeriod, lines for which there is no room are dropped and counted.
 //
 // No lock is held during a write, because the launcher must still handle signals.
 type printer struct {
@@ -59,7 +59,7 @@ type queuedBlock struct {
 
 // streamState is the state of the writes to a stream.
 type streamState struct {
-	reported bool // people know that writes fail
+	reported bool // a line has reported that writes fail
 	gone     bool // nobody reads the stream any more
 	lost     int  // lines not written since the failure
 	reason   error
@@ -84,8 +84,8 @@ func newPrinter(failed func(target, error, bool), abandoned <-chan struct{}) *pr
 // closed.
 func (p *printer) send(b block) {
 	select {
-	// One sender at a time waits for room. The others queue for their turn here, so that a peer
-	// that prints without end does not push out the rest.
+	// One sender at a time waits for room. The other senders wait here for their turn, so that a
+	// peer that prints without end does not starve them.
 	case p.sendTurn <- struct{}{}:
 		defer func() { <-p.sendTurn }()
 	case <-p.abandoned:
@@ -129,7 +129,8 @@ func (p *printer) add(e queuedBlock) bool {
 	return true
 }
 
-// stuck reports whether the present write has taken so long that nobody should wait for it.
+// stuck reports whether the present write has taken stuckPeriod, or abandoned is closed, so that
+// senders must not wait.
 func (p *printer) stuck() bool {
 	select {
 	case <-p.abandoned:
@@ -197,7 +198,7 @@ func (p *printer) run() {
 		case end:
 			p.drawProgress("")
 			return
-		// Blocks come first: the progress line is drawn only while none waits.
+		// Blocks come first: the progress line is drawn only while the queue is empty.
 		case bar != p.shownProgress:
 			p.drawProgress(bar)
 		default:
@@ -260,8 +261,8 @@ func (p *printer) writeBlock(b block) error {
 		return s.reason
 	}
 	if s.lost > 0 {
-		// The stream works again, for example after space was freed on a full disk: tell about the
-		// gap first.
+		// The stream works again, for example after space was freed on a full disk: print the line
+		// about the gap first.
 		if p.write(gapLine(s.lost, b.to)) == nil {
 			s.lost = 0
 		}
@@ -309,7 +310,7 @@ func pieceLen(b []byte) int {
 	if len(b) <= pieceSize {
 		return len(b)
 	}
-	// Pieces end at line ends, so that a failed write tears one line at most.
+	// Pieces end at line ends, so that a failed write cuts at most one line.
 	if i := bytes.LastIndexByte(b[:pieceSize], '\n'); i >= 0 {
 		return i + 1
 	}

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networkSpace returns a name for the network namespace of this process. Each namespace has its
-// own directory of control sockets: loopback addresses mean nothing outside of
-// it.
+// networkSpace returns a name for the network namespace of this process. Each namespace has its own
+// directory of control sockets, because loopback addresses mean nothing outside of their namespace.
 func networkSpace() string {
 	link, _ := os.Readlink("/proc/self/ns/net") // net:[4026531840]; without /proc all share one name
 	return "net" + strings.Trim(strings.TrimPrefix(link, "net:"), "[]")
 }
 
 // sameUser returns an error unless the process at the other end belongs to this user or root. The
-// directory of the sockets is private as well; this check also holds if its mode was changed.
+// directory of the sockets is private as well; this check protects the socket even if the mode of
+// the directory was changed.
 func sameUser(conn net.Conn) error {
 	sc, ok := conn.(syscall.Conn)
 	if !ok {

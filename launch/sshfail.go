@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// sshFailure is a known failure of ssh, or of the shell that it starts. ssh exits with 255 for
-// all of its own failures, so only the text tells them apart.
+// sshFailure is a known failure of ssh, or of the shell that it starts. ssh exits with 255 for all
+// of its own failures, so only the text on standard error distinguishes them.
 type sshFailure struct {
 	sign string // part of the text on standard error
-	// remedy is the cause and the remedy. HOST stands for the host.
+	// remedy is a text with the cause and the remedy. HOST in it is replaced by the name of the
+	// host.
 	remedy string
 }
 
-// sshFailures returns the known failures. If the text of a failure also has the sign of a more
-// general failure, the more general one is later in the list. The signs are messages of OpenSSH, of
-// resolvers and of shells.
+// sshFailures returns the known failures. The first sign that is found decides, so special failures
+// are in the list before general ones. The signs are messages of OpenSSH, of resolvers and of
+// shells.
 func sshFailures() []sshFailure {
 	return []sshFailure{
 		{"Bad configuration option", "ssh cannot read its configuration here: repair ~/.ssh/config (ssh -G HOST shows the mistake)"},
@@ -50,7 +51,8 @@ func sshFailures() []sshFailure {
 // sshError describes why no agent could be started on a host. ended is the error of ssh, stderr
 // its output, and waited the time limit if it was exceeded.
 func sshError(host string, stderr *tailBuffer, ended error, waited time.Duration) error {
-	// A known text says more than the time limit, and the last line of ssh more than its status.
+	// A known text explains more than the time limit, and the last line of ssh explains more than
+	// its exit status.
 	text := stderr.String()
 	for _, f := range sshFailures() {
 		if strings.Contains(text, f.sign) {

@@ -34,8 +34,8 @@ type Balanced struct {
 	Reason string `json:"reason"`
 }
 
-// MemberStatus is one peer of a Status. For a peer that is on another host, or did not answer, it
-// has only what other members know.
+// MemberStatus is one peer of a Status. If the peer is on another host, or did not answer, the
+// fields have only the values that other members report.
 type MemberStatus struct {
 	ID        string  `json:"id"`                 // short
 	Index     int     `json:"index"`              // local index at its launcher, -1 if unknown
@@ -54,11 +54,12 @@ type MemberStatus struct {
 	// PredictedMS is the value of ComputeMS that was forecast when the share was decided; 0 if
 	// unknown.
 	PredictedMS float64 `json:"predicted_ms"`
-	Path        string  `json:"path"` // kinds of its paths to others: shm, direct, p2p, ...
+	Path        string  `json:"path"` // kinds of its paths to other members: shm, direct, p2p, ...
 	// SeenMS is the time since the reporting members last heard from the peer, in milliseconds. It
 	// is 0 if the peer reports itself, and -1 if unknown.
 	SeenMS float64 `json:"seen_ms"`
-	// Paths has its paths to the other members of the latest view. Only Job.Paths sets it.
+	// Paths has the paths of this peer to the other members of the latest view. Only Job.Paths sets
+	// it.
 	Paths []PeerPath `json:"paths,omitempty"`
 }
 
@@ -74,8 +75,8 @@ type PeerPath struct {
 // reducer keeps the Status of one peer up to date from the events of that peer. It does no I/O and
 // is not safe for concurrent use.
 //
-// A peer knows the view and its own figures, but not the figures of others: mergeStatus combines
-// the reports of all peers. The state of the peer follows from its latest event:
+// A peer knows the view and its own figures, but not the figures of other peers: mergeStatus
+// combines the reports of all peers. The state of the peer follows from its latest event:
 //
 //	joining --view--> running --stall, lost, quorum lost--> waiting --step, view--> running --done--> done
 //	joining --parked--> parked --view--> running --leave--> left
@@ -138,8 +139,8 @@ func (r *reducer) apply(e event.Event) {
 	}
 }
 
-// mark records a state of this peer. It ignores the states of other peers, which report them
-// themselves.
+// mark records a state of this peer. It ignores the states of other peers, because each peer
+// reports its own state.
 func (r *reducer) mark(who, state string) {
 	if who == r.self.ID && r.state != stateDone {
 		r.state = state
@@ -151,8 +152,8 @@ func (r *reducer) inView(id string) bool {
 	return slices.ContainsFunc(r.status.Members, func(m MemberStatus) bool { return m.ID == id })
 }
 
-// view starts an epoch: the ranks are new, and no member is waited for. A path stays until the peer
-// reports another one.
+// view starts an epoch: the ranks are new, and the peer waits for no member. A path stays until the
+// peer reports another one.
 func (r *reducer) view(epoch uint64, v event.View) {
 	r.status.Epoch, r.stalled, r.short = epoch, nil, false
 	maps.DeleteFunc(r.to, func(id string, _ event.Path) bool { return !slices.Contains(v.Members, id) })
@@ -202,7 +203,7 @@ func (r *reducer) report() Status {
 		}
 	}
 	self.Path = join(kinds)
-	// The state of a peer, the most definite one first.
+	// The first case that fits is the state: final states come first.
 	switch {
 	case r.state != "":
 		self.State = r.state
@@ -213,7 +214,7 @@ func (r *reducer) report() Status {
 	default:
 		self.State = stateRunning
 	}
-	// The slices are copied, because r goes on changing its own.
+	// Copy the slices, because later events change the slices of r.
 	s.Members = slices.Clone(s.Members)
 	for i := range s.Members {
 		p, known := r.to[s.Members[i].ID]
@@ -233,8 +234,8 @@ func (r *reducer) report() Status {
 
 // StepTime returns the time of the last step, and the time that was predicted when its shares were
 // decided, in milliseconds; 0 means unknown. The prediction is a sum: the longest predicted compute
-// time, and the rest of the step (communication) at the member that computed longest. At other
-// members the rest would include their wait for that member.
+// time, and the time that the step took beyond computing (communication) at the member that
+// computed longest. At other members that time would include the wait for the slowest member.
 func (s Status) StepTime() (measured, predicted float64) {
 	var slowest MemberStatus
 	for _, m := range s.Members {
@@ -256,8 +257,8 @@ func mergeStatus(reports []Status) Status {
 	var out Status
 	own, seen := map[string]MemberStatus{}, map[string]float64{}
 	var base []MemberStatus
-	// Take the view of the latest epoch, and the newest values of all reports. Reports of one
-	// epoch have equal lists of members, so any of them will do.
+	// Take the view of the latest epoch, and the newest values of all reports. Reports of one epoch
+	// have equal lists of members, so take the list of the first report.
 	for i, s := range reports {
 		if i == 0 || s.Epoch > out.Epoch {
 			out.Job, out.Epoch, base = s.Job, s.Epoch, s.Members
@@ -275,7 +276,7 @@ func mergeStatus(reports []Status) Status {
 			}
 		}
 	}
-	// A member's own report replaces the knowledge of the others about it.
+	// A member's own report replaces the reports of other members about it.
 	out.Members = []MemberStatus{}
 	for _, m := range base {
 		if last, ok := seen[m.ID]; ok {
@@ -291,7 +292,7 @@ func mergeStatus(reports []Status) Status {
 		out.Members = append(out.Members, m)
 	}
 	slices.SortFunc(out.Members, compareMembers)
-	// Several members may wait for the same one: name it once.
+	// Several members may wait for the same member: name it once.
 	slices.Sort(out.WaitingFor)
 	out.WaitingFor = append([]string{}, slices.Compact(out.WaitingFor)...)
 	return out
