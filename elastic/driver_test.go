@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic/member"
+	"github.com/elrun/elrun/event"
 )
 
 // wall is a Network whose Send blocks until the test receives the message.
@@ -307,4 +308,39 @@ func TestVouchesForAnswers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A member that has asked to leave tells the newcomers of each later view, which did not receive
+// its earlier heartbeats. So a newcomer knows that the job is at its end, also if the heartbeat
+// arrives before the view that admits it.
+func TestNewcomersLearnOfTheEnd(t *testing.T) {
+	for _, leaving := range []bool{false, true} {
+		d := testDriver(t, 2, 0)
+		d.out.cancel() // messages stay in the send queues
+		d.emit = func(uint64, event.Body) {}
+		if leaving {
+			d.report.leave(true)
+		}
+		newcomer := Member{ID: "new"}
+		v := member.View{Epoch: d.view.Epoch + 1}
+		for _, m := range append(slices.Clone(d.view.Members), newcomer) {
+			one, err := toMember(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Members = append(v.Members, one)
+		}
+		d.entered(v)
+		if got := d.heartbeats.sent(t, newcomer.ID); leaving != (len(got) == 1 && got[0].Ended) {
+			t.Errorf("leaving %v: the newcomer gets %+v", leaving, got)
+		}
+		late := testDriver(t, 2, 0)
+		late.roster = roster{self: newcomer, peers: make(map[ID]*peer)}
+		for _, h := range d.heartbeats.sent(t, newcomer.ID) {
+			late.receiveHeartbeat(d.self.ID, h)
+		}
+		if s, _ := late.status.now(); s.ended != leaving {
+			t.Errorf("leaving %v: for the newcomer the end of the job is %v", leaving, s.ended)
+		}
+	}
 }

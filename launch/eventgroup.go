@@ -30,7 +30,7 @@ func groupOf(e event.Event, line string, now time.Time) *eventGroup {
 		c.reason, c.members = b.Reason, []string{b.Who}
 	case event.Fenced:
 		c.reason, c.members = b.Reason, []string{b.Who}
-		c.due = now.Add(costPeriod) // the line about the line about the next view may report it first
+		c.due = now.Add(costPeriod) // the line about the next view may report it first
 	default:
 		return nil
 	}

@@ -41,7 +41,7 @@ type local struct {
 	out     *outbox      // messages to the peer, which may be stopped
 	files   [2]*os.File  // read ends of its output, by target
 	orphans *childReaper // records the children of this launcher; may be nil
-	peer    *os.Process  // the process that said hello; nil if unknown or the same as cmd or the same as cmd
+	peer    *os.Process  // the process that said hello; nil if unknown or the same as cmd
 }
 
 const (

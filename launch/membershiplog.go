@@ -67,7 +67,7 @@ type membershipLog struct {
 type viewChange struct {
 	epoch      uint64
 	gone, came []string
-	peers      int // number of number of members after the change
+	peers      int // number of members after the change
 	due        time.Time
 	recomputed int
 	counted    bool // a step has reported recomputed
@@ -163,7 +163,7 @@ func (l *membershipLog) event(e event.Event, now time.Time) []string {
 // view compares the view v of an epoch with the previous view, and returns the lines to print now.
 func (l *membershipLog) view(epoch uint64, v event.View, now time.Time) []string {
 	if epoch <= l.epoch {
-		return nil // another peer has reported this view, or a later one, or a later one
+		return nil // another peer has reported this view, or a later one
 	}
 	lines := l.takePending()
 	n := &viewChange{epoch: epoch, peers: len(v.Members), due: now.Add(costPeriod)}

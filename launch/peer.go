@@ -17,10 +17,12 @@ import (
 // peer is the state of this process as a member of its job: its identity on the network, which may
 // change, and its knowledge of the other members.
 type peer struct {
-	a          *agent
-	env        environment
-	order      startOrder       // the launcher's answer to hello
-	knownAlive []elastic.Member // the member that has just admitted this peer; nil after contacts
+	a     *agent
+	env   environment
+	order startOrder // the launcher's answer to hello
+	// knownAlive is the member that has just admitted this peer, and so is alive; nil once contacts has
+	// returned it.
+	knownAlive []elastic.Member
 
 	mu        sync.Mutex
 	p2pHost   *p2p.Host      // host of the present identity

@@ -258,7 +258,7 @@ type remote struct {
 	// Used only by the goroutine that reads from the host:
 	exited  bool
 	ended   [2]bool  // ended output streams
-	control *control // nil before hello, or without a socket, or without a socket
+	control *control // nil before hello, or without a socket
 
 	asking sync.Mutex         // guards the fields below
 	seq    int                // sequence number of the latest request
