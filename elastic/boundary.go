@@ -104,10 +104,10 @@ func compareRecords(all []record, names []string) error {
 		if odd < 0 {
 			return nil
 		}
-		return differError(fmt.Sprintf("%s %s %v, %s %v: %s", names[odd], what, values[odd], names[usual], values[usual], remedy))
+		return differError(fmt.Sprintf("%s %s %v, but %s %s %v: %s", names[odd], what, values[odd], names[usual], what, values[usual], remedy))
 	}
 	return cmp.Or(
-		ask("is in loop", func(r record) any { return fmt.Sprintf("%d, of %d steps", r.loop, r.until) }, "let all peers call Steps alike"),
+		ask("is in loop", func(r record) any { return fmt.Sprintf("%d (of %d steps)", r.loop, r.until) }, "let all peers make the same calls of Steps, with the same until"),
 		ask("has committed step", func(r record) any { return r.step }, "let all peers commit the same steps"),
 		ask("calls Part with", func(r record) any { return r.samples }, "let all pass the samples of the whole step (-1: it was not called)"),
 		differentStates(all, names))

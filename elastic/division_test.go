@@ -119,11 +119,11 @@ func TestRecordWords(t *testing.T) {
 func TestCompareRecords(t *testing.T) {
 	same := record{loop: 1, until: 9, step: 3, samples: 64}
 	for want, change := range map[string]func(*record){
-		"peer 1 is in loop 1, of 8 steps, peer 0 1, of 9 steps": func(r *record) { r.until = 8 },
-		"peer 1 is in loop 2, of 9 steps":                       func(r *record) { r.loop = 2 },
-		"peer 1 has committed step 4, peer 0 3":                 func(r *record) { r.step = 4 },
-		"peer 1 calls Part with -1, peer 0 64":                  func(r *record) { r.samples = -1 },
-		"after step 3 the state of peer 1":                      func(r *record) { r.digest = 7 },
+		"peer 1 is in loop 1 (of 8 steps), but peer 0 is in loop 1 (of 9 steps)": func(r *record) { r.until = 8 },
+		"peer 1 is in loop 2 (of 9 steps)":                                       func(r *record) { r.loop = 2 },
+		"peer 1 has committed step 4, but peer 0 has committed step 3":           func(r *record) { r.step = 4 },
+		"peer 1 calls Part with -1, but peer 0 calls Part with 64":               func(r *record) { r.samples = -1 },
+		"after step 3 the state of peer 1":                                       func(r *record) { r.digest = 7 },
 	} {
 		all := []record{same, same, same}
 		all[0].digest, all[1].digest, all[2].digest = 5, 5, 5

@@ -129,7 +129,7 @@ func (c *callers) link(service string) (*serviceConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, fmt.Errorf("%w: the node has ended", ErrUnreachable)
+		return nil, fmt.Errorf("%w: this node has ended, so it makes no more calls", ErrUnreachable)
 	}
 	if c.links[service] == nil {
 		c.links[service] = &serviceConn{dialing: make(chan struct{}, 1)}
@@ -159,7 +159,7 @@ func (c *callers) store(l *serviceConn, conn *rpc.Conn) error {
 	defer c.mu.Unlock()
 	if c.closed {
 		conn.Close()
-		return fmt.Errorf("%w: the node has ended", ErrUnreachable)
+		return fmt.Errorf("%w: this node has ended, so it makes no more calls", ErrUnreachable)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -115,7 +115,7 @@ func (a *Arena) Free(b []byte) error {
 	defer a.mu.Unlock()
 	i := slices.IndexFunc(a.spans, func(s span) bool { return s.first == offset && !s.retired })
 	if !ok || i < 0 {
-		return errors.New("shm: free of memory that was not allocated in this arena")
+		return errors.New("shm: free: no allocation of this arena begins at this slice: it was freed already, or is not the result of Alloc")
 	}
 	a.live--
 	if a.closed && a.live == 0 {

@@ -162,7 +162,7 @@ func enterSandbox(text string) int {
 }
 
 // The command of a manifest runs as the first process of a container. It runs as an unprivileged user, on a read-only file system
-// without /dev/shm. It adopts orphans, and passes on SIGTERM.
+// without /dev/shm. It adopts orphans, and forwards SIGTERM.
 func TestFirstProcess(t *testing.T) {
 	needRoot(t, "ip")
 	dir := t.TempDir()

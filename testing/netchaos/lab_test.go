@@ -100,7 +100,8 @@ func (h *host) inside(t *testing.T, stdin string, args ...string) string {
 	return command(t, stdin, append([]string{"ip", "netns", "exec", h.namespace}, args...)...)
 }
 
-// hole is a direction in which packets are lost: the host to does not receive packets of the host from.
+// hole is a direction in which packets are lost: host number to receives no packets of host number
+// from.
 type hole struct{ from, to int }
 
 // String returns the direction as text.

@@ -21,7 +21,7 @@ type job struct {
 	p   *process.Process // srun, salloc or sbatch --wait
 }
 
-// start starts a command of Slurm in a new folder, which has the program train.
+// start starts a command of Slurm in a new folder, which has a link to the program ./train.
 func (l *lab) start(t *testing.T, args ...string) *job {
 	t.Helper()
 	return l.again(t, t.TempDir(), args...)

@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// Keyring makes the keys of a network without identities. A Keyring is a secret that only the
+// Keyring makes the signing keys of a network whose members have no key pairs. A Keyring is a secret that only the
 // network has. A signature is a MAC with that secret.
 type Keyring string
 

@@ -122,8 +122,8 @@ func TestMalformedOffers(t *testing.T) {
 	endAll(t, []*mesh.Transport{t0, t1})
 }
 
-// speak opens a data stream from rank 2 to rank 0. It writes first after its hello, and second
-// after the answer, and returns how the stream ends.
+// speak opens a data stream from rank 2 to rank 0. It writes parts[0] directly after its hello
+// and parts[1], if there is one, after the answer. It returns how the stream ends.
 func speak(t testing.TB, hs []*Host, v elastic.View, parts [][]byte) error {
 	t.Helper()
 	s, err := hs[2].conns.host.NewStream(t.Context(), mustID(t, hs[0]), dataProtocol)
