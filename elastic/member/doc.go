@@ -93,11 +93,12 @@
 // Answered: the message changes nothing at the receiver. The receiver may send the changes that the
 // sender lacks, or ask the sender for its view; it asks at most one outsider in a tick. Certified:
 // if the Chain begins at a view in the receiver's log, the receiver applies the changes after that
-// view, up to the first change without a valid proof. The proof of a change is a Certificate: acceptances of one ballot. Each acceptance
-// is signed by a voter of the view before the change, over the ballot and the hash of the view
-// after the change. The proposer collects the acceptances. Certificates are kept in the log and
-// sent with every Chain, 64 bytes per vote. A certificate of more than Config.Direct votes is not
-// sent, but stays with the member that decided the change, except where views can be forced.
+// view, up to the first change without a valid proof. The proof of a change is a Certificate:
+// acceptances of one ballot. Each acceptance is signed by a voter of the view before the change,
+// over the ballot and the hash of the view after the change. The proposer collects the acceptances.
+// Certificates are kept in the log and sent with every Chain, 64 bytes per vote. A certificate of
+// more than Config.Direct votes is not sent, but stays with the member that decided the change,
+// except where views can be forced.
 // Members of the view before and newcomers believe changes without certificates. A member that
 // receives an unproven change from an outsider asks a member of its own view (catchup.go:
 // askWithin). The receiver computes hashes from content. Only outsiders' certificates are verified,
