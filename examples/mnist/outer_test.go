@@ -55,9 +55,9 @@ func TestLocalStepsBySpeed(t *testing.T) {
 func TestLocalArguments(t *testing.T) {
 	for args, word := range map[string]string{
 		"--local=-1":                    "is negative",
-		"--outer=1,0":                   "there is no --local",
-		"--delay":                       "there is no --local",
-		"--by-speed":                    "there is no --local",
+		"--outer=1,0":                   "add --local N",
+		"--delay":                       "add --local N",
+		"--by-speed":                    "add --local N",
 		"--local=2 --by-speed --exact":  "leave one of the two options out",
 		"--local=2 --outer=1":           "is not RATE,MOMENTUM",
 		"--local=2 --outer=0,0":         "rate",

@@ -41,7 +41,7 @@ func TestDecide(t *testing.T) {
 		"one has the job":       {survey{answers: []addressedAnswer{other("m-2", running)}}, 0, join, ""},
 		"no DNS, but a visitor": {survey{err: errors.New("down"), answers: []addressedAnswer{other("m-2", running)}}, 0, join, ""},
 		"no DNS":                {survey{err: errors.New("down")}, time.Hour, wait, "no other launcher is known yet: down"},
-		"one is silent":         {survey{answers: []addressedAnswer{other("m-2", seeking)}, unreachable: silent}, time.Hour, wait, "192.0.2.1 may have the job"},
+		"one is silent":         {survey{answers: []addressedAnswer{other("m-2", seeking)}, unreachable: silent}, time.Hour, wait, "192.0.2.1 may run the job"},
 		"silent, but not all":   {survey{answers: []addressedAnswer{other("m-2", running)}, unreachable: silent}, 0, join, ""},
 		"the end":               {survey{answers: []addressedAnswer{other("m-0", running), other("m-2", finished)}}, 0, end, "finished"},
 	} {

@@ -127,7 +127,7 @@ func TestNoStart(t *testing.T) {
 	}
 	defer mute.Close()
 	l.publish(0, 2)
-	seekUntil(t, l, 0, key, "may have the job but does not answer")
+	seekUntil(t, l, 0, key, "may run the job but does not answer")
 }
 
 // A launcher that has ended does not delay the start, because its address refuses connections.

@@ -121,7 +121,7 @@ func sshFailures() map[string]failure {
 		"closed at once": {prepare: func(t *testing.T, a *attempt) { a.configure(t, "Port "+silent(t, true)) }, want: "turned the connection down"},
 		"no forwarding": {lines: []string{"AllowTcpForwarding no"}, prepare: func(t *testing.T, a *attempt) {
 			a.configure(t, "Host a", "ProxyCommand ssh -F "+a.config+" -W %h:%p b", "Host *")
-		}, want: "does not pass connections on"},
+		}, want: "does not forward connections"},
 		"no common method": {lines: []string{"Ciphers aes256-ctr"}, prepare: func(t *testing.T, a *attempt) { a.configure(t, "Ciphers aes128-ctr") }, want: "no method in common"},
 	}
 }

@@ -244,7 +244,7 @@ func (d *dialer) newStream(ctx context.Context, id peer.ID) (network.Stream, err
 // last. Of two loopback addresses the IPv4 one comes first: otherwise a peer that listens at both
 // would do the work of two handshakes.
 func nearFirst(addrs []multiaddr.Multiaddr) []network.AddrDelay {
-	const moment, second = 50 * time.Millisecond, 250 * time.Millisecond // a loaded host is slow to answer even itself
+	const moment, second = 250 * time.Millisecond, 500 * time.Millisecond // a loaded host is slow to answer even itself
 	isNear4 := func(a multiaddr.Multiaddr) bool { return manet.IsIPLoopback(a) && !isIPv6(a) }
 	anyNear := slices.ContainsFunc(addrs, manet.IsIPLoopback)
 	anyNear4 := slices.ContainsFunc(addrs, isNear4)

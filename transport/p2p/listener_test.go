@@ -62,7 +62,7 @@ func TestListenInRange(t *testing.T) {
 	if err == nil {
 		_ = h.Close()
 	}
-	if err == nil || !strings.Contains(err.Error(), "no free port left: each peer takes two") {
+	if err == nil || !strings.Contains(err.Error(), "no free port left: each peer needs two ports") {
 		t.Errorf("a third host in five ports: %v", err)
 	}
 	cfg.ListenAddrs = []string{fmt.Sprintf("/ip4/127.0.0.1/tcp/%d", first)}
@@ -106,7 +106,7 @@ func TestOpenLater(t *testing.T) {
 	if changed, err := first.Exchange(within(t, long), b.ID, false); err != nil || changed {
 		t.Errorf("again: changed %v, %v", changed, err)
 	}
-	if _, err := second.Exchange(within(t, long), a.ID, true); err == nil || !strings.Contains(err.Error(), "does not let a member open it") {
+	if _, err := second.Exchange(within(t, long), a.ID, true); err == nil || !strings.Contains(err.Error(), "does not let members open it") {
 		t.Errorf("a host that may not open: %v", err)
 	}
 	late, _ := host(t, cfg, policyOf(key(1)))
