@@ -26,7 +26,8 @@ func TestMatrixInMemory(t *testing.T) {
 	}
 }
 
-// The whole matrix gives the same bits with two levels, on hosts of which some have several ranks.
+// The whole matrix gives the same bits with two levels, on several hosts. Some of the hosts have
+// several ranks.
 func TestMatrixOfHosts(t *testing.T) {
 	t.Parallel()
 	for _, perHost := range [][]int{{2, 2}, {3, 1}, {1, 1, 2}, {4, 3, 2}} {

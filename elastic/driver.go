@@ -17,7 +17,7 @@ const (
 )
 
 // driver keeps one identity of this process in its group. It drives the membership machine, sends
-// heartbeats, and judges which members live. The goroutine of run owns the fields, apart from the
+// heartbeats, and judges which members live. The goroutine of run owns the fields, except the
 // parts with locks of their own. The driver publishes a status, and other goroutines pass functions
 // to its goroutine (eventLoop).
 //

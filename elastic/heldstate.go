@@ -11,7 +11,7 @@ import (
 
 // heldState is the State that this member holds in common with the others, with the member's
 // settings, and with the donor that sends the State to newcomers. The goroutine that calls Next
-// owns it, apart from the registration.
+// owns it, except the registration.
 type heldState struct {
 	registration
 	updates  int64            // the last step that was committed or applied here, whose update State can write; -1 after a Load

@@ -69,8 +69,8 @@ func (w *watcher) disconnected(id ID) {
 	}
 }
 
-// requireAnswer requests a heartbeat from a member because of which the session of an epoch broke.
-// When a message of the member arrives, the watcher passes a Renew to the machine.
+// requireAnswer requests a heartbeat from the member that an error of the session of an epoch
+// blames. When a message of the member arrives, the watcher passes a Renew to the machine.
 func (w *watcher) requireAnswer(id ID, p *peer, epoch uint64) {
 	p.brokeEpoch = epoch
 	w.heartbeats.send(id, true)

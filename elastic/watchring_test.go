@@ -49,7 +49,7 @@ func TestWatchersOnOtherHosts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { checkElsewhere(t, drawHosts(t)) })
 }
 
-// checkElsewhere checks on how many hosts, apart from its own host, each member has watchers.
+// checkElsewhere checks on how many hosts, except its own host, each member has watchers.
 func checkElsewhere(t rapid.TB, hosts []int) {
 	n, r := len(hosts), newWatchRing(hosts)
 	sizes := make(map[int]int)

@@ -111,7 +111,7 @@ func TestDoneLine(t *testing.T) {
 	}
 }
 
-// Any step becomes one line of the log. Reading the line gives the same step, apart from invalid UTF-8.
+// Any step becomes one line of the log. Reading the line gives the same step, except invalid UTF-8.
 func TestStepRoundTripProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		body := Step{Loss: rapid.Float64Range(-1e9, 1e9).Draw(t, "loss"), Samples: rapid.Int().Draw(t, "samples"),

@@ -37,7 +37,7 @@ type nodeState struct {
 	failed bool // ended is a failure
 }
 
-// situation is the state of the program apart from the nodes of the plan.
+// situation is the state of the program except the nodes of the plan.
 type situation struct {
 	peers bool // some peers are running or will be started
 	stop  bool // the program has to end early

@@ -107,17 +107,17 @@
 // An outsider's Chain that contradicts the log fences this member only if all of the following
 // conditions hold. Views can be forced in the group (Config.Any, Sole). Each change after the last
 // common view is proved. The sender is in the last view of the Chain. The sender's Key beats this
-// member's Key and, apart from its number of stable steps, belongs to that last view or to an
+// member's Key and, except its number of stable steps, belongs to that last view or to an
 // earlier view of the Chain. Where views cannot be forced there is only one history, so no two
 // branches exist.
 //
 // Limits of this protection: a member of the present view is believed, so a member that lies can
 // end the job. Half of the voters of a view, if they are put out together and lie, could decide
-// another next view for peers that are still in that view. Where views can be forced, each member
-// that was put out can force a view, as that member may really be the only survivor. A member that
-// lags behind leaves its view when it receives the change from another member of that view, or from
-// any peer with the proof. Neither is possible if no other member of its view is left and the proof
-// is not available: the proof has more than Config.Direct votes and was lost with the members that
+// another next view for peers that are still in that view. Where views can be forced, a member that
+// was put out can force a view, because that member may be the only survivor. A member that lags
+// behind leaves its view when it receives the change from another member of that view, or from any
+// peer with the proof. Neither is possible if no other member of its view is left and the proof is
+// not available: the proof has more than Config.Direct votes and was lost with the members that
 // decided, or no log reaches back to its view. Such a member lacks a quorum for good, and so does
 // each later view that needs the vote of such a member. Two branches do not reunite if the log of
 // one of them no longer reaches back to their last common view.

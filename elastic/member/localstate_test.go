@@ -6,7 +6,7 @@ import (
 )
 
 // aloneIn returns the membership for a part that is tested without a Machine. The view is the first
-// view of ids, of which self is one.
+// view of the members ids; self is one of them.
 func aloneIn(t *testing.T, self ID, ids ...ID) *membership {
 	v, err := First(membersOf(ids...))
 	if err != nil {

@@ -10,9 +10,9 @@ import "slices"
 //	author --Branch--> relay --Branch--> ... ; each handles the message within
 //	author <--Gather-- relay <--Gather-- ... ; at the latest when its time is over
 //
-// A tree needs no assumption beyond the assumptions about single messages, any of which may be
-// lost. If a relay fails the author repeats the message along another tree. Unreliable members get
-// their messages directly. A relay is a member of the present view, and so believed.
+// A tree is as reliable as single messages are: each message may be lost. If a relay fails the
+// author repeats the message along another tree. Unreliable members get their messages directly. A
+// relay is a member of the present view, and so believed.
 type Spread struct {
 	Author ID     // sends the message, and receives the answers
 	Seq    uint64 // number of the spread at the author

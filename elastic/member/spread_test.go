@@ -109,7 +109,7 @@ func TestDoubtfulIsNoRelay(t *testing.T) {
 	}
 }
 
-// Answers are merged only if they are equal apart from their authors, and have no change, report or
+// Answers are merged only if they are equal except for their authors, and have no change, report or
 // signature.
 func TestAnswersStayApart(t *testing.T) {
 	b, o := Ballot{Round: 1}, Ballot{Round: 2}

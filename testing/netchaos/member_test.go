@@ -156,7 +156,7 @@ func bulky(n int) trainer.Model {
 	}}
 }
 
-// hoarder is an optimizer with much state, of which a step changes one vector. So the state is
+// hoarder is an optimizer with many state vectors. A step changes one of them. So the state is
 // large, but the update of a step is small.
 type hoarder struct{ slots int }
 

@@ -69,7 +69,7 @@ func (h *Host) addRelays(cfg Config, key crypto.PrivKey) error {
 	return nil
 }
 
-// openPorts opens the sockets for connections apart from libp2p's: the Unix sockets, and the direct
+// openPorts opens the sockets for connections other than libp2p's: the Unix sockets, and the direct
 // port, which listens at addresses once listenAt adds them.
 func (h *Host) openPorts() (err error) {
 	// With this path all streams of views are libp2p streams.

@@ -34,7 +34,7 @@ type Config struct {
 	//   - "auto" (also ""): the best kind that exists for each peer;
 	//   - "shm": shared memory; an error unless all members of the view are on one host and share memory;
 	//   - "unix": Unix sockets within a host, and direct connections between hosts;
-	//   - "direct": direct connections, apart from libp2p's;
+	//   - "direct": direct connections other than libp2p's;
 	//   - "p2p": streams of libp2p.
 	//
 	// Except for "shm", a libp2p stream is the fallback where the wanted kind fails.

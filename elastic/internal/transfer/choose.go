@@ -83,10 +83,10 @@ func (c *chooser) round(ctx context.Context) (p promise, again bool) {
 }
 
 // target chooses the step of the snapshot, and the donors to ask for it. It chooses the present
-// step if a donor rests there, or a step of which at least half of the donors hold a snapshot, or a
-// step a little ahead of all donors. A donor can save only the state of its present step, so all
-// donors can save the same step only if none of them has passed it. The result ahead reports that
-// the step is ahead of all donors.
+// step of a donor that makes no steps for now. Otherwise it chooses a step whose snapshot at least
+// half of the donors hold, or else a step a little ahead of all donors. A donor can save only the
+// state of its present step, so all donors can save the same step only if none of them has passed
+// it. The result ahead reports that the step is ahead of all donors.
 func (c *chooser) target(names []string, where map[string]header) (step int64, donors []string, ahead bool) {
 	highest := int64(0)
 	var resting []string

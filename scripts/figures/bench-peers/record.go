@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// result is the output of a side for one size. The names are those of "elrun bench --json". A side
-// omits the fields that it cannot measure.
+// result is the output of a side for one size. The fields have the names of the output of
+// "elrun bench --json". A side omits the fields that it cannot measure.
 type result struct {
 	N         int     `json:"n"`                     // ranks
 	Bytes     int     `json:"bytes"`                 // length of the vector
