@@ -107,7 +107,7 @@
 // An outsider's Chain that contradicts the log fences this member only if all of the following
 // conditions hold. Views can be forced in the group (Config.Any, Sole). Each change after the last
 // common view is proved. The sender is in the last view of the Chain. The sender's Key beats this
-// member's Key and, except its number of stable steps, belongs to that last view or to an
+// member's Key and, except for its number of stable steps, belongs to that last view or to an
 // earlier view of the Chain. Where views cannot be forced there is only one history, so no two
 // branches exist.
 //

@@ -10,7 +10,7 @@ import "slices"
 //	author --Branch--> relay --Branch--> ... ; each handles the message within
 //	author <--Gather-- relay <--Gather-- ... ; at the latest when its time is over
 //
-// A tree is as reliable as single messages are: each message may be lost. If a relay fails the
+// A tree assumes no more than single messages do: each message may be lost. If a relay fails the
 // author repeats the message along another tree. Unreliable members get their messages directly. A
 // relay is a member of the present view, and so believed.
 type Spread struct {
