@@ -242,5 +242,6 @@ func (c *controlPlane) read(id elastic.ID, s *controlStream) {
 	})
 	c.drop(id, s)
 	_ = s.Reset()
+	s.acks.Wait() // a write fails after Reset
 	c.events.down(id, err)
 }

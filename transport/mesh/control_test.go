@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,5 +72,46 @@ func TestControlStreams(t *testing.T) {
 		if err := c.open(t.Context(), "a"); !errors.Is(err, errSelf) {
 			t.Errorf("a stream to the process itself: %v", err)
 		}
+	})
+}
+
+// Two sides that send at the same time read on while their acknowledgements wait, although the
+// connection has no buffer.
+func TestAcknowledgementsDoNotBlockReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		sides := []*controlStream{newControl(piped{near}), newControl(piped{far})}
+		const messages = 5
+		got := make([]int, len(sides))
+		var reading sync.WaitGroup
+		for i, s := range sides {
+			reading.Go(func() {
+				_ = readMessages(s, s.acknowledged, func([]byte) { // ends with the stream
+					s.acknowledge()
+					got[i]++
+				})
+				s.acks.Wait()
+			})
+			reading.Go(func() {
+				for range messages {
+					if err := s.takeTurn(t.Context()); err != nil {
+						t.Error(err)
+						return
+					}
+					if err := s.write(t.Context(), []byte("message")); err != nil {
+						t.Error(err)
+					}
+					<-s.turn
+				}
+			})
+		}
+		synctest.Wait()
+		for i, s := range sides {
+			if s.pending != 0 || got[i] != messages {
+				t.Errorf("side %d: %d messages came, %d of its own are not acknowledged", i, got[i], s.pending)
+			}
+			_ = s.Reset()
+		}
+		reading.Wait()
 	})
 }

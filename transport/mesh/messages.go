@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -30,7 +31,8 @@ const ackMark = 1<<32 - 1
 // report them to the program, and it retransmits for minutes before it reports an error.
 type controlStream struct {
 	Stream
-	turn chan struct{} // a mutex with a timeout: holds a token while a goroutine writes
+	turn chan struct{}  // a mutex with a timeout: holds a token while a goroutine writes
+	acks sync.WaitGroup // owns writeAcks
 
 	// mu guards the fields below.
 	mu      sync.Mutex
@@ -39,6 +41,10 @@ type controlStream struct {
 	// was written, or when the message before that was acknowledged, if that was later.
 	since time.Time
 	heard time.Time // when the last message or acknowledgement was read
+	// owed is the number of messages that were read and not acknowledged yet. acking is set while
+	// writeAcks runs.
+	owed   int
+	acking bool
 }
 
 // newControl wraps a stream that one side has opened and the other has accepted.
@@ -105,22 +111,38 @@ func (s *controlStream) silence() (waiting, quiet bool) {
 	return s.pending > 0 && time.Since(s.since) >= stuckTime, time.Since(s.heard) >= stuckTime
 }
 
-// acknowledge acknowledges the oldest message that this side has read and not acknowledged. It
-// ignores errors: a peer that reads neither acknowledgements nor messages for stuckTime gives up
-// the stream.
+// acknowledge lets a goroutine tell the peer that one more message was read. The reader itself does
+// not write: if the readers of both sides waited to write, neither would read what the other has
+// written, and both connections would stay full.
 func (s *controlStream) acknowledge() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.heard = time.Now()
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), stuckTime)
-	defer cancel()
-	if s.takeTurn(ctx) != nil {
-		return
+	s.owed++
+	if !s.acking {
+		s.acking = true
+		s.acks.Go(s.writeAcks)
 	}
-	defer func() { <-s.turn }()
-	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	defer stop()
-	_, _ = s.Write(binary.LittleEndian.AppendUint32(nil, ackMark))
+}
+
+// writeAcks writes the acknowledgements that are owed. It ignores errors: after an error the reader
+// of the stream ends, too.
+func (s *controlStream) writeAcks() {
+	mark := binary.LittleEndian.AppendUint32(nil, ackMark)
+	for n := s.takeOwed(); n > 0; n = s.takeOwed() {
+		s.turn <- struct{}{} // another writer ends at the latest with the stream
+		_, _ = s.Write(bytes.Repeat(mark, n))
+		<-s.turn
+	}
+}
+
+// takeOwed returns the number of acknowledgements to write. After 0 writeAcks has to return.
+func (s *controlStream) takeOwed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.owed
+	s.owed, s.acking = 0, n > 0
+	return n
 }
 
 // readMessages reads messages and acknowledgements from r, and calls deliver or acknowledged for
