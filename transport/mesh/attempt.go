@@ -232,12 +232,12 @@ func (a *attempt) fail(err error) {
 // revoke revokes the transport instead.
 func (a *attempt) revoke(cause error) {
 	finished := a.finish(cause, func() {
-		told := transport.EncodeCause(a.self, cause)
+		body := transport.EncodeCause(a.self, cause)
 		for _, pair := range a.streams {
 			// Only an urgent stream carries a cause. A rank whose urgent stream is still missing
 			// sees the end of its data stream, or gets a refusal later.
 			if l := pair[urgentStream]; l.lane != nil {
-				_ = l.writeWithin(urgentTime, wire.Header{Kind: wire.Revoke}, told)
+				_ = l.writeWithin(urgentTime, wire.Header{Kind: wire.Revoke}, body)
 			}
 		}
 		a.end(Stream.Close)

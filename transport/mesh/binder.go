@@ -148,11 +148,11 @@ func upgrade(ctx context.Context, s Stream, g wire.Greeting, number int, opener 
 // bind requests that an idle lane be bound to the view of a. It returns the lane and a channel of
 // the result, or nil if no lane is idle.
 func (b *binder) bind(a *attempt, rank, number int) (*lane, <-chan error) {
-	l, asked, rests := b.lanes.requestBind(a, rank, number)
+	l, asked, idle := b.lanes.requestBind(a, rank, number)
 	switch {
 	case l == nil:
 		return nil, nil
-	case rests:
+	case idle:
 		l.sayHello(a.hello)
 	// The lane is busy in an earlier view. A new lane is there sooner.
 	case b.lanes.withdraw(a, l, false):

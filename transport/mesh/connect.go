@@ -105,13 +105,13 @@ func (a *attempt) dialAll() {
 		}
 		a.dials.Go(func() {
 			for number := range streamsPerPair {
-				l, _, rests := a.binder.lanes.requestBind(a, rank, number)
+				l, _, idle := a.binder.lanes.requestBind(a, rank, number)
 				switch {
 				case l == nil:
 					a.dialOne(rank, number)
 				case !a.expect(l):
 					a.binder.lanes.withdraw(a, l, true)
-				case rests:
+				case idle:
 					l.sayHello(a.hello)
 				case a.isLate():
 					a.replace(l)

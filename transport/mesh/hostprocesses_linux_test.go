@@ -182,7 +182,7 @@ func closeComms(t testing.TB, cs []*collective.Comm) {
 // of the last session that had the peer.
 func TestArenasOverSessions(t *testing.T) {
 	keepsFiles(t)
-	hs, v := party(t, "auto", "auto", "auto")
+	hs, v := startOnHost(t, "auto", "auto", "auto")
 	ts := mustMeet(t, hs, v)
 	cs := comms(t, ts)
 	vectors := make([][]int64, 3)
@@ -232,7 +232,7 @@ func TestArenasOverSessions(t *testing.T) {
 func TestPathWithoutArena(t *testing.T) {
 	keepsFiles(t)
 	for lone := range 3 {
-		hs, v := party(t, "auto", "auto", "auto")
+		hs, v := startOnHost(t, "auto", "auto", "auto")
 		hs[lone].memory.processes.arenaErr = errors.New("no room")
 		ts := mustMeet(t, hs, v)
 		a, b := (lone+1)%3, (lone+2)%3
@@ -288,7 +288,7 @@ func sumAll(t *testing.T, cs []*collective.Comm, vectors [][]int64) {
 func TestDeathInMemory(t *testing.T) {
 	keepsFiles(t)
 	for dead := range 3 {
-		hs, v := party(t, "auto", "auto", "auto")
+		hs, v := startOnHost(t, "auto", "auto", "auto")
 		cs := comms(t, mustMeet(t, hs, v))
 		reached := make(chan struct{})
 		errs := make(chan error, 3)
@@ -332,7 +332,7 @@ func TestDeathInMemory(t *testing.T) {
 
 // A revocation may come while the memory is being released.
 func TestRevokeAtTheEnd(t *testing.T) {
-	hs, v := party(t, "auto", "auto")
+	hs, v := startOnHost(t, "auto", "auto")
 	for range 30 {
 		cs := comms(t, mustMeet(t, hs, v))
 		done := make(chan struct{})
@@ -352,7 +352,7 @@ func TestRevokeAtTheEnd(t *testing.T) {
 // Close of a transport releases the memory if no communicator was made of the transport.
 func TestSharedIsGivenBack(t *testing.T) {
 	keepsFiles(t)
-	hs, v := party(t, "auto", "auto")
+	hs, v := startOnHost(t, "auto", "auto")
 	ts := mustMeet(t, hs, v)
 	wantPath(t, ts, 0, 1, "shm", "")
 	endAll(t, ts)
@@ -372,7 +372,7 @@ func TestShareFails(t *testing.T) {
 	for broken := range 3 {
 		t.Run(fmt.Sprint(broken), func(t *testing.T) {
 			keepsFiles(t)
-			hs, v := party(t, "auto", "auto", "auto")
+			hs, v := startOnHost(t, "auto", "auto", "auto")
 			hs[broken].memory.processes.closed = true
 			ts := mustMeet(t, hs, v)
 			hs[broken].memory.processes.closed = false

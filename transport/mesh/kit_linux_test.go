@@ -60,38 +60,38 @@ func (p plug) pair(ctx context.Context, a, b elastic.ID) (toB, toA sock, err err
 	return sock{near, b}, sock{far, a}, nil
 }
 
-// house is a host whose processes reach each other only by Unix sockets.
-type house struct {
+// oneHost is a host whose processes reach each other only by Unix sockets.
+type oneHost struct {
 	plug
 	mu   sync.Mutex
-	ends map[elastic.ID]*lodger
+	ends map[elastic.ID]*hostCarrier
 }
 
-// lodger is the Carrier of a process of a house.
-type lodger struct {
-	*house
+// hostCarrier is the Carrier of a process of a oneHost.
+type hostCarrier struct {
+	*oneHost
 	id     elastic.ID
 	take   func(Kind, Stream)
 	taking sync.WaitGroup
 
-	closed bool // guarded by house.mu
+	closed bool // guarded by oneHost.mu
 	open   []Stream
 }
 
-func (l *lodger) ID() elastic.ID                     { return l.id }
-func (l *lodger) Introduce([]elastic.Member) error   { return nil }
-func (l *lodger) Handle(take func(k Kind, s Stream)) { l.take = take }
-func (l *lodger) HangUp(elastic.ID)                  {}
+func (l *hostCarrier) ID() elastic.ID                     { return l.id }
+func (l *hostCarrier) Introduce([]elastic.Member) error   { return nil }
+func (l *hostCarrier) Handle(take func(k Kind, s Stream)) { l.take = take }
+func (l *hostCarrier) HangUp(elastic.ID)                  {}
 
 // add registers a stream, which the Close of the carrier ends.
-func (l *lodger) add(s Stream) bool {
+func (l *hostCarrier) add(s Stream) bool {
 	if !l.closed {
 		l.open = append(l.open, s)
 	}
 	return !l.closed
 }
 
-func (l *lodger) Open(ctx context.Context, to elastic.ID, k Kind) (Stream, error) {
+func (l *hostCarrier) Open(ctx context.Context, to elastic.ID, k Kind) (Stream, error) {
 	near, far, err := l.pair(ctx, l.id, to)
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (l *lodger) Open(ctx context.Context, to elastic.ID, k Kind) (Stream, error
 	return near, nil
 }
 
-func (l *lodger) Close() error {
+func (l *hostCarrier) Close() error {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
@@ -117,14 +117,14 @@ func (l *lodger) Close() error {
 	return nil
 }
 
-// party starts processes of one host, one for each element of ways, which are names of Paths.
-func party(t testing.TB, ways ...string) ([]*Mesh, elastic.View) {
+// startOnHost starts processes of one host, one for each element of ways, which are names of Paths.
+func startOnHost(t testing.TB, ways ...string) ([]*Mesh, elastic.View) {
 	t.Helper()
-	h := &house{plug: newPlug(t), ends: make(map[elastic.ID]*lodger)}
+	h := &oneHost{plug: newPlug(t), ends: make(map[elastic.ID]*hostCarrier)}
 	var ms []*Mesh
 	v := elastic.View{Epoch: 1}
 	for i, way := range ways {
-		l := &lodger{house: h, id: elastic.ID(fmt.Sprint("peer ", i))}
+		l := &hostCarrier{oneHost: h, id: elastic.ID(fmt.Sprint("peer ", i))}
 		m := New(l, Config{Job: "test", Path: Path(slices.Index(Paths(), way)), KernelID: [32]byte{1}})
 		t.Cleanup(func() {
 			if err := m.Close(); err != nil {

@@ -252,11 +252,11 @@ func (s *lanes) close() {
 	}
 }
 
-// requestBind requests that a lane with a rank be bound to the view of a. If rests is true, the
+// requestBind requests that a lane with a rank be bound to the view of a. If idle is true, the
 // lane is idle, and the caller says hello on it. Otherwise the lane is still in another view, and
 // its reader says hello when that view is over. requestBind returns nil if there is no such lane,
 // or if the lane has another request.
-func (s *lanes) requestBind(a *attempt, rank, number int) (l *lane, asked *bindRequest, rests bool) {
+func (s *lanes) requestBind(a *attempt, rank, number int) (l *lane, asked *bindRequest, idle bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l = s.all[laneKey{a.view.Members[rank].ID, number}]

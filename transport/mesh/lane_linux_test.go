@@ -350,8 +350,8 @@ func TestHellosCross(t *testing.T) {
 		next := following(w, 1, 0)
 		b := newAttempt(ctx, ms[1].binder, next, 1, nil)
 		for number := range streamsPerPair { // as if b had said hello
-			if l, _, rests := ms[1].lanes.requestBind(b, 0, number); l == nil || !rests {
-				t.Fatal("there is no stream that rests")
+			if l, _, idle := ms[1].lanes.requestBind(b, 0, number); l == nil || !idle {
+				t.Fatal("there is no idle stream")
 			}
 		}
 		failed := make(chan error)
@@ -377,7 +377,7 @@ func TestHellosCross(t *testing.T) {
 // Ranks can agree to share memory over streams that the view before has used, although the files of
 // the memory come along with certain bytes of a stream.
 func TestLanesStayWithFiles(t *testing.T) {
-	ms, v := party(t, "auto", "auto", "auto")
+	ms, v := startOnHost(t, "auto", "auto", "auto")
 	for range 30 {
 		ts := mustMeet(t, ms, v)
 		for to := 1; to < 3; to++ {

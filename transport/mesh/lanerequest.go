@@ -79,11 +79,11 @@ func (d *lazyPairs) answerLaneRequest(s Stream, g wire.Greeting) {
 // refuse answers the hello on s, which is for this view, when the view is over.
 func (d *lazyPairs) refuse(s Stream) {
 	d.mu.Lock()
-	failed, told := d.t == nil, d.cause
+	failed, cause := d.t == nil, d.cause
 	d.mu.Unlock()
 	if failed || d.a.binder.life.isOver() {
 		_ = s.Reset() // this rank may enter the view again, or its mesh closes
 		return
 	}
-	refuse(s, viewOver, told)
+	refuse(s, viewOver, cause)
 }

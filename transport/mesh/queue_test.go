@@ -11,19 +11,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// visitor is a writer that has joined a queue.
-type visitor struct {
-	place    *ticket
+// waiter is a writer that has joined a queue.
+type waiter struct {
+	ticket   *ticket
 	priority int32
 }
 
 // slowQueue is a simple and slow model of a queue. Each of its methods also calls the queue.
 type slowQueue struct {
 	q     *writerQueue
-	here  []visitor // in the order in which they came
-	owner *ticket   // the ticket whose turn it is, or nil
-	open  bool      // the turn is kept for a writer of a higher priority than all waiting writers
-	later []func()  // the functions that the queue has passed to afterYield
+	here  []waiter // in the order in which they came
+	owner *ticket  // the ticket whose turn it is, or nil
+	open  bool     // the turn is kept for a writer of a higher priority than all waiting writers
+	later []func() // the functions that the queue has passed to afterYield
 }
 
 func newSlowQueue() *slowQueue {
@@ -34,11 +34,11 @@ func newSlowQueue() *slowQueue {
 
 func (s *slowQueue) join(t *rapid.T, priority int32) {
 	p := s.q.enqueue(priority)
-	if slices.ContainsFunc(s.here, func(v visitor) bool { return v.place == p }) {
-		t.Fatal("two have one place")
+	if slices.ContainsFunc(s.here, func(v waiter) bool { return v.ticket == p }) {
+		t.Fatal("two writers have one ticket")
 	}
 	first := s.owner == nil && (!s.open || priority > s.most())
-	s.here = append(s.here, visitor{p, priority})
+	s.here = append(s.here, waiter{p, priority})
 	if first {
 		s.owner, s.open = p, false
 	}
@@ -46,7 +46,7 @@ func (s *slowQueue) join(t *rapid.T, priority int32) {
 
 // most returns the highest priority of the writers in the list here.
 func (s *slowQueue) most() int32 {
-	return slices.MaxFunc(s.here, func(a, b visitor) int { return cmp.Compare(a.priority, b.priority) }).priority
+	return slices.MaxFunc(s.here, func(a, b waiter) int { return cmp.Compare(a.priority, b.priority) }).priority
 }
 
 // leave lets the owner write and leave.
@@ -81,9 +81,9 @@ func (s *slowQueue) quit(t *rapid.T) {
 		return
 	}
 	v := rapid.SampledFrom(s.here).Draw(t, "who")
-	s.q.cancel(v.place)
-	s.remove(v.place)
-	if s.owner == v.place {
+	s.q.cancel(v.ticket)
+	s.remove(v.ticket)
+	if s.owner == v.ticket {
 		s.next()
 	}
 	if len(s.here) == 0 {
@@ -93,7 +93,7 @@ func (s *slowQueue) quit(t *rapid.T) {
 
 // remove removes a writer that has gone.
 func (s *slowQueue) remove(p *ticket) {
-	s.here = slices.DeleteFunc(s.here, func(v visitor) bool { return v.place == p })
+	s.here = slices.DeleteFunc(s.here, func(v waiter) bool { return v.ticket == p })
 }
 
 // next gives the turn to the writer of the highest priority, and among equal priorities to the
@@ -101,15 +101,15 @@ func (s *slowQueue) remove(p *ticket) {
 func (s *slowQueue) next() {
 	s.owner = nil
 	if len(s.here) > 0 {
-		s.owner = slices.MaxFunc(s.here, func(a, b visitor) int { return cmp.Compare(a.priority, b.priority) }).place
+		s.owner = slices.MaxFunc(s.here, func(a, b waiter) int { return cmp.Compare(a.priority, b.priority) }).ticket
 	}
 }
 
 // check checks that the queue has given a token to the owner, and to nobody else.
 func (s *slowQueue) check(t *rapid.T) {
 	for i, v := range s.here {
-		if told := len(v.place.turn) == 1; told != (v.place == s.owner) {
-			t.Fatalf("number %d of %v may write: %v, want %v", i, s.here, told, !told)
+		if mayWrite := len(v.ticket.turn) == 1; mayWrite != (v.ticket == s.owner) {
+			t.Fatalf("number %d of %v may write: %v, want %v", i, s.here, mayWrite, !mayWrite)
 		}
 	}
 }

@@ -210,7 +210,7 @@ func TestAgreeAfterDeath(t *testing.T) {
 // The numbers of descriptors, mappings and goroutines of a process do not grow with the number of its views.
 func TestThousandViews(t *testing.T) {
 	keepsFiles(t)
-	hs, v := party(t, "auto", "auto", "auto")
+	hs, v := startOnHost(t, "auto", "auto", "auto")
 	all := slices.Clone(v.Members)
 	use := func() (files, maps, goroutines int) {
 		fds, err1 := os.ReadDir("/proc/self/fd")

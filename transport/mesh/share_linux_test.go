@@ -443,7 +443,7 @@ func TestDeathWatchNamesRank(t *testing.T) {
 // A peer whose process has died counts as lost at once, although its streams are open. But a peer
 // that has said bye does not count as lost.
 func TestDiedPeer(t *testing.T) {
-	hs, v := party(t, "auto", "auto", "auto")
+	hs, v := startOnHost(t, "auto", "auto", "auto")
 	ts := mustMeet(t, hs, v)
 	go ts[2].Close() // endAll waits for it
 	<-ts[0].pairs[2].Load().left

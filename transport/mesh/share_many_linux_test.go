@@ -21,7 +21,7 @@ func TestShareOfMany(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ways := slices.Repeat([]string{"auto"}, ranks)
 			c.change(nil, ways)
-			ms, v := party(t, ways...)
+			ms, v := startOnHost(t, ways...)
 			c.change(ms, ways)
 			for i := range v.Members {
 				v.Members[i].Host = "here"

@@ -64,7 +64,7 @@ func TestSpare(t *testing.T) {
 // ranks reserve none, and no rank does when it is alone on its host.
 func TestSpareOfFirst(t *testing.T) {
 	keepsFiles(t)
-	hs, v := party(t, "auto", "auto", "auto")
+	hs, v := startOnHost(t, "auto", "auto", "auto")
 	ts := mustMeet(t, hs, v)
 	reserved := func(m *Mesh) func() bool { return func() bool { return !m.memory.spare.isEmpty() } }
 	await(t, "memory at rank 0", reserved(hs[0]))
@@ -98,7 +98,7 @@ func TestSpareOfFirst(t *testing.T) {
 // If a view ends early, the first rank reserves memory for the next view at once.
 func TestSpareAtEnd(t *testing.T) {
 	keepsFiles(t)
-	hs, v := party(t, "auto", "auto")
+	hs, v := startOnHost(t, "auto", "auto")
 	hs[0].memory.spareAfter = 2 * hang
 	ts := mustMeet(t, hs, v)
 	if !hs[0].memory.spare.isEmpty() {

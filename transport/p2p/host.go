@@ -176,13 +176,13 @@ func (h *Host) UseHostKey(key []byte) { h.local.serve(key, h.take) }
 
 // MapPorts asks this host's router to forward a port to each port at which the host listens on the
 // network, now or after Open. It keeps the mappings until ctx ends or the host closes. Addrs then
-// includes the external addresses, and the host announces them to the members. MapPorts calls told
+// includes the external addresses, and the host announces them to the members. MapPorts calls report
 // with the result, nil or an error of one line, whenever the result has changed.
-func (h *Host) MapPorts(ctx context.Context, told func(error)) {
+func (h *Host) MapPorts(ctx context.Context, report func(error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.tasks.life, cancel)()
-	h.listener.ports.run(ctx, h.listener.mappable, h.addresses.announce, told)
+	h.listener.ports.run(ctx, h.listener.mappable, h.addresses.announce, report)
 }
 
 // Mapped waits until the router has answered for all ports at which this host listens now, or until
