@@ -185,17 +185,17 @@ func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 			all.addrs = append(all.addrs, at)
 		}
 	}
-	told := s.observe(ctx, from)
+	external := s.observe(ctx, from)
 	// Members that see the same address and another port reveal a router with address-dependent
-	// mapping (symmetric, RFC 4787): the port that the peer will see cannot be predicted. told is
-	// sorted, and the loop compares each element with the first one.
-	for i, at := range told {
-		all.varies = all.varies || i > 0 && at.Addr() == told[0].Addr() && at != told[0]
+	// mapping (symmetric, RFC 4787): the port that the peer will see cannot be predicted. external is
+	// sorted, so that the ports of one address are neighbours.
+	for i, at := range external {
+		all.varies = all.varies || i > 0 && at.Addr() == external[i-1].Addr() && at != external[i-1]
 		if !slices.Contains(all.addrs, at) {
 			all.addrs = append(all.addrs, at)
 		}
 	}
-	all.nobody = len(told) == 0
+	all.nobody = len(external) == 0
 	if !all.nobody { // a result without an observer is not cached, so that the next attempt asks again
 		s.last, s.lastAt = all, time.Now()
 	}
@@ -206,7 +206,7 @@ func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 // addresses sorted. Members that do not answer within observeTime are left out. It asks several
 // members, because the answers also show whether the router takes another port for each
 // destination.
-func (s *punchSocket) observe(ctx context.Context, except peer.ID) (told []netip.AddrPort) {
+func (s *punchSocket) observe(ctx context.Context, except peer.ID) (external []netip.AddrPort) {
 	ctx, cancel := context.WithTimeout(ctx, s.p.slowness*observeTime)
 	defer cancel()
 	var asking sync.WaitGroup
@@ -221,12 +221,12 @@ func (s *punchSocket) observe(ctx context.Context, except peer.ID) (told []netip
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			told = append(told, at)
+			external = append(external, at)
 		})
 	}
 	asking.Wait()
-	slices.SortFunc(told, netip.AddrPort.Compare)
-	return told
+	slices.SortFunc(external, netip.AddrPort.Compare)
+	return external
 }
 
 // observeBy asks the member at the other end of a connection: first, over that connection, to
