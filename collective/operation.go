@@ -141,7 +141,7 @@ func (c *Comm) admit(p *plan) error {
 		return fmt.Errorf("%v: %w: %w", p.call, ErrClosed, ErrRevoked)
 	}
 	if now := c.seq.running; now != nil && p.call.Kind != transport.KindPoint {
-		return &callError{fmt.Errorf("%w: %v during %v: use one communicator per goroutine (Dup), or start both calls from one goroutine by functions with I",
+		return &callError{fmt.Errorf("%w: %v during %v: use one communicator per goroutine (Dup), or start both calls from one goroutine by functions such as IAllReduce",
 			ErrConcurrent, p.call, now.env.Call)}
 	}
 	return nil

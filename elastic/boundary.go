@@ -355,9 +355,9 @@ func (l *loops) ordinal() int { return len(l.untils) }
 func (l *loops) follows(next *loop, settings []Setting) error {
 	switch g := next.group; {
 	case differ(g.settings, settings) != "":
-		return fmt.Errorf("a later loop must have the options and the kind of state of the first: %s", differ(g.settings, settings))
+		return fmt.Errorf("a later loop must have the same options and the same kind of state as the first: %s", differ(g.settings, settings))
 	case next.state.Step() < g.state.Step():
-		return fmt.Errorf("the state is at step %d and the group has committed %d: a later loop goes on from there", next.state.Step(), g.state.Step())
+		return fmt.Errorf("the state is at step %d, but the group has committed step %d: give a later loop the committed state", next.state.Step(), g.state.Step())
 	}
 	return nil
 }

@@ -250,7 +250,7 @@ func (d *driver) noticed(n member.Notice) {
 			return
 		}
 		d.emit(d.view.Epoch, event.Quorum{State: "lost", Present: n.Present, Needed: n.Needed})
-		d.session.revoke(fmt.Errorf("too few members: %d of the %d that are needed", n.Present, n.Needed))
+		d.session.revoke(fmt.Errorf("too few members: %d present, %d needed", n.Present, n.Needed))
 	case member.QuorumBack:
 		d.quorumLost = false
 		d.status.set(func(s *status) { s.gap = nil })

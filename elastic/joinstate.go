@@ -200,7 +200,7 @@ func (a *joinState) follow(long time.Duration, gone <-chan struct{}, level bool)
 	case errors.As(err, &never):
 		a.replayer = nil
 		a.d.emit(0, event.Parked{Who: a.d.ep.Self.ID.Short(), Reason: fmt.Sprintf(
-			"%v: it is let in with one pause of about %v, in which it copies the state", never, a.copied.Round(time.Millisecond))})
+			"%v: the members admit it and pause for about %v, while it copies the state", never, a.copied.Round(time.Millisecond))})
 		return a.follow(long, gone, level)
 	case ctx.Err() != nil:
 		return nil

@@ -276,5 +276,5 @@ func (w *waiting) end() {
 // giveUp logs that the wait has ended without enough members, and returns the error.
 func (w *waiting) giveUp() error {
 	w.group.Emit(w.epoch, 0, event.Quorum{State: "gave-up", Present: w.gap.present, Needed: w.gap.needed})
-	return fmt.Errorf("%w: for %v only %d of the %d needed were present", ErrQuorum, w.group.cfg.RejoinTimeout, w.gap.present, w.gap.needed)
+	return fmt.Errorf("%w: for %v only %d of the %d needed were present; start the job again, from a checkpoint if there is one", ErrQuorum, w.group.cfg.RejoinTimeout, w.gap.present, w.gap.needed)
 }

@@ -144,7 +144,7 @@ func errCutOff(m Member) error {
 
 // errUnmet returns the error that a newcomer has not tried yet to connect with the peer m.
 func errUnmet(m Member) error {
-	return fmt.Errorf("%w: the newcomer has not tried yet to connect with %s", ErrNotYet, m.ID.Short())
+	return fmt.Errorf("%w: the newcomer has not yet tried to connect with %s", ErrNotYet, m.ID.Short())
 }
 
 // requestReverseDials asks the members that a newcomer cannot reach to dial the newcomer.

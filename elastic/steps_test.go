@@ -315,7 +315,7 @@ func TestWrongSecondLoop(t *testing.T) {
 			if err := straight(3)(ctx, g, l); err != nil {
 				return err
 			}
-			if err := straight(5)(ctx, g, newLedger()); err == nil || !strings.Contains(err.Error(), "goes on from there") {
+			if err := straight(5)(ctx, g, newLedger()); err == nil || !strings.Contains(err.Error(), "the committed state") {
 				t.Errorf("a state at step 0: %v", err)
 			}
 			if err := straight(5, elastic.Equal)(ctx, g, l); err == nil || !strings.Contains(err.Error(), "balance") {

@@ -156,7 +156,7 @@ func decodeEnded(text []byte) (Status, error) {
 		return Status{}, fmt.Errorf("decode: %w", err)
 	}
 	if s.Ended == nil {
-		return Status{}, errors.New("decode: the record does not tell how the job ended")
+		return Status{}, errors.New("decode: the record does not say how the job ended")
 	}
 	s.Members, s.WaitingFor = []MemberStatus{}, []string{}
 	return s, nil

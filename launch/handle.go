@@ -151,7 +151,7 @@ func (f *Future[Resp]) Result() (Resp, error) {
 // encode encodes a request as a payload.
 func (h Handle[Req, Resp]) encode(r Req) ([]byte, error) {
 	if h.p == nil {
-		return nil, errors.New("launch: call: the handle belongs to no service: use one that Serve returned")
+		return nil, errors.New("launch: call: the handle belongs to no service: use a handle that Serve returned")
 	}
 	b, err := h.codec.Marshal(r)
 	if err != nil {

@@ -139,7 +139,7 @@ func (h *Host) set(word string) (err error) {
 		}
 		return validSite(value)
 	}
-	return fmt.Errorf("%q: want slots=N or site=NAME, or nothing, behind a host", word)
+	return fmt.Errorf("%q: want nothing, slots=N or site=NAME after a host", word)
 }
 
 // parseSlots parses a number of peers, at least one: a host without peers is left out of the list

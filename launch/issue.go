@@ -121,7 +121,7 @@ func (p *peer) refresh(text string) (Ticket, error) {
 	grant, ok := g.View().Grant(elastic.ID(t.Signer().ID))
 	// New addresses for a ticket that admits nobody would only mislead its owner.
 	if !ok || !grant.Left() {
-		return Ticket{}, fmt.Errorf("the ticket lets nobody in any more: it has expired, or was used up or revoked; elrun ticket makes another one")
+		return Ticket{}, fmt.Errorf("the ticket admits no more peers: it has expired, or was used up or revoked; elrun ticket makes another one")
 	}
 	t.Addrs = p.ticketAddrs()
 	return p.shown(t, ""), nil

@@ -8,7 +8,7 @@ import (
 
 // errLoopback reports that the loopback interface is down. Peers of one host reach each other only
 // through this interface, whatever address they use, and would wait for ever.
-var errLoopback = errors.New("launch: the loopback interface is down, by which the peers of this host reach each other: bring it up (ip link set lo up)")
+var errLoopback = errors.New("launch: the loopback interface is down, and the peers of this host need it to reach each other: bring it up (ip link set lo up)")
 
 // checkLoopback returns errLoopback if the loopback interface is down. A system without a loopback
 // interface in its list passes the check: it may merely hide the interface.

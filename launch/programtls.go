@@ -53,7 +53,7 @@ func hasKey(s tls.ConnectionState, want crypto.PublicKey) error {
 		return errors.New("the other end has no certificate")
 	}
 	if got, ok := s.PeerCertificates[0].PublicKey.(ed25519.PublicKey); !ok || !got.Equal(want) {
-		return errors.New("the other end is not of this program")
+		return errors.New("the other end is not a process of this program")
 	}
 	return nil
 }

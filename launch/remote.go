@@ -165,7 +165,7 @@ func (h *remoteHost) lost(say func(string), why error) {
 		if errors.Is(why, io.EOF) {
 			why = errors.New(cmp.Or(h.stderr.last(), fmt.Sprint(ended)))
 		}
-		say(fmt.Sprintf("host %s: the connection to it was lost (%s); without it the peers there leave: %s", h.Name, clipNote(why.Error()), listPeers(indicesOf(left))))
+		say(fmt.Sprintf("host %s: the connection to it was lost (%s), so its peers leave: %s", h.Name, clipNote(why.Error()), listPeers(indicesOf(left))))
 	}
 	for _, p := range left {
 		p.abort(Exit{Index: p.index, PID: p.pid(), Code: -1, Lost: true, at: time.Now()})

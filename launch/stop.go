@@ -125,7 +125,7 @@ func (s *stopping) leftError(cause error) error {
 	for _, n := range names {
 		text := fmt.Sprintf("peer %d (pid %d)", n.index, n.pid)
 		if err := s.asked[n]; err != nil {
-			text += fmt.Sprintf(", which did not take the request: %v", errors.Unwrap(err))
+			text += fmt.Sprintf(", which did not accept the request: %v", errors.Unwrap(err))
 		}
 		left = append(left, text)
 	}

@@ -131,7 +131,7 @@ func TestStopNotTaken(t *testing.T) {
 	peer.Go(func() { hangUp(l, 3, cancel) })
 	_, err = findJob(t, job).Stop(ctx)
 	if err == nil || !strings.Contains(err.Error(), "1 of 1 peers still run: peer 0 (pid ") ||
-		!strings.Contains(err.Error(), "did not take the request") || !errors.Is(err, context.Canceled) {
+		!strings.Contains(err.Error(), "did not accept the request") || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	_ = l.Close()

@@ -118,7 +118,7 @@ func (c *ticketCommand) follow(ctx context.Context, t *terminal, job *launch.Job
 	for {
 		if k.Text != written {
 			if err := replaceFile(c.Follow, k.Text+"\n"); err != nil {
-				return fmt.Errorf("keep the ticket in %s: %w", c.Follow, err)
+				return fmt.Errorf("write the ticket to %s: %w", c.Follow, err)
 			}
 			written = k.Text
 		}

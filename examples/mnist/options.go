@@ -78,9 +78,9 @@ func (o options) check() error {
 	case !(o.Audit >= 0 && o.Audit <= 1):
 		return fmt.Errorf("--audit: %v is no fraction of the steps, want 0 to 1", o.Audit)
 	case o.Audit > 0 && !o.Exact:
-		return fmt.Errorf("--audit: add --exact, as only there a peer's part has the same bits wherever it is computed")
+		return fmt.Errorf("--audit: add --exact: only in exact mode does a part have the same bits at every peer that computes it")
 	case o.BySpeed && o.Exact:
-		return fmt.Errorf("--by-speed does not go with --exact, with which all paths have the same number of steps, whichever peer computes them: leave one of the two options out")
+		return fmt.Errorf("--by-speed does not go with --exact, which needs the same number of steps on all paths: leave one of the two options out")
 	case o.Hidden < 1:
 		return fmt.Errorf("--hidden: %d is less than 1", o.Hidden)
 	case o.CheckpointEvery < 0:

@@ -42,23 +42,23 @@ func parseSlowdown(text string) (slowdown, error) {
 	s := slowdown{first: 1, last: math.MaxInt64}
 	var err error
 	if s.index, err = strconv.Atoi(index); err != nil || s.index < 0 {
-		return s, fmt.Errorf("peer %q is not a local index", index)
+		return s, fmt.Errorf("peer %q: want an index of 0 or more", index)
 	}
 	if s.factor, err = strconv.ParseFloat(factor, 64); err != nil || !(s.factor >= 1) || math.IsInf(s.factor, 0) {
-		return s, fmt.Errorf("factor %q is not a number from 1 on", factor)
+		return s, fmt.Errorf("factor %q: want a number of at least 1", factor)
 	}
 	if !limited {
 		return s, nil
 	}
 	first, last, ends := strings.Cut(when, "-")
 	if s.first, err = strconv.ParseInt(first, 10, 64); err != nil || s.first < 1 {
-		return s, fmt.Errorf("step %q is not a number from 1 on", first)
+		return s, fmt.Errorf("step %q: want a number of at least 1", first)
 	}
 	if !ends {
 		return s, nil
 	}
 	if s.last, err = strconv.ParseInt(last, 10, 64); err != nil || s.last < s.first {
-		return s, fmt.Errorf("step %q is not a number from %d on", last, s.first)
+		return s, fmt.Errorf("step %q: want a number of at least %d", last, s.first)
 	}
 	return s, nil
 }

@@ -34,7 +34,7 @@ func TestSlowdownErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "no colon", "3": "no colon", "0:2,": "no colon", "x:2": `peer "x"`, "-1:2": `peer "-1"`, "0:": `factor ""`,
 		"0:0.5": `factor "0.5"`, "0:nan": `factor "nan"`, "0:inf": `factor "inf"`, "0:2@": `step ""`, "0:2@0": `step "0"`,
-		"0:2@5-": `step ""`, "0:2@5-4": "from 5 on", "0:2@5-6-7": `step "6-7"`,
+		"0:2@5-": `step ""`, "0:2@5-4": "at least 5", "0:2@5-6-7": `step "6-7"`,
 	} {
 		s := slowdowns{{factor: 9}}
 		err := s.UnmarshalText([]byte(text))

@@ -113,9 +113,9 @@ func checkRecord(name string, record []byte) error {
 	public, ok := strings.CutPrefix(name, namespace)
 	switch {
 	case !ok || len(public) != ed25519.PublicKeySize:
-		return fmt.Errorf("%w: its name is of another kind", errRecord)
+		return fmt.Errorf("%w: its name is not the key of a job", errRecord)
 	case len(record) != recordSize || record[0] != version:
-		return fmt.Errorf("%w: of another size or version", errRecord)
+		return fmt.Errorf("%w: it has another size or version", errRecord)
 	}
 	body, signature := record[:len(record)-ed25519.SignatureSize], record[len(record)-ed25519.SignatureSize:]
 	if !ed25519.Verify(ed25519.PublicKey(public), signedText(name, body), signature) {

@@ -103,7 +103,7 @@ func (m *metadata) ask(ctx context.Context, patience time.Duration, method, path
 // unexpected returns the error for an answer that no correct service of the cloud gives.
 func (m *metadata) unexpected(path string, a answer) error {
 	path, _, _ = strings.Cut(path, "?")
-	return fmt.Errorf("metadata service %s answers %s with status %d and %d bytes, which this cloud does not send: check that the program runs in it", m.address, path, a.status, len(a.body))
+	return fmt.Errorf("metadata service %s answers %s with status %d and %d bytes, which this cloud does not send: check that the program runs in this cloud", m.address, path, a.status, len(a.body))
 }
 
 // aws asks Amazon EC2 whether the spot instance will be interrupted (IMDSv2). The notice comes two

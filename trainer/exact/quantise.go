@@ -16,7 +16,7 @@ import (
 // microbatches. Add panics if the lengths differ.
 func (s Scale) Add(i int, dst []int32, grad []float32) Peak {
 	if len(dst) != len(grad) {
-		panic(fmt.Sprintf("exact: add %d values to %d", len(grad), len(dst)))
+		panic(fmt.Sprintf("exact: add: lengths differ: %d gradients, %d sums", len(grad), len(dst)))
 	}
 	p := PeakOf(grad)
 	if p != notFinite && !s.over(i, p) {
@@ -30,7 +30,7 @@ func (s Scale) Add(i int, dst []int32, grad []float32) Peak {
 // the very end of float32's range. Mean panics if the lengths differ.
 func (s Scale) Mean(i int, dst []float32, sums []int32, samples int64) {
 	if len(dst) != len(sums) {
-		panic(fmt.Sprintf("exact: mean of %d values into %d", len(sums), len(dst)))
+		panic(fmt.Sprintf("exact: mean: lengths differ: %d sums, %d results", len(sums), len(dst)))
 	}
 	unit := power(-s.exponent(i)) / float64(samples)
 	for j, v := range sums {

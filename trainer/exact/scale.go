@@ -150,6 +150,6 @@ func (s Scale) blurred(i int, p Peak) bool {
 // checkLength panics if the number of peaks is not the number of parameters.
 func (s Scale) checkLength(peaks []Peak) {
 	if len(peaks) != len(s.exponents) {
-		panic(fmt.Sprintf("exact: %d peaks for %d parameters", len(peaks), len(s.exponents)))
+		panic(fmt.Sprintf("exact: %d peaks for %d parameters, want one for each", len(peaks), len(s.exponents)))
 	}
 }

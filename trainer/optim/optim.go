@@ -219,12 +219,12 @@ func notNegative(name string, v float64) error {
 // corrupt the state.
 func checkLengths(rule Optimizer, param, grad []float32, state [][]float32) {
 	if len(param) != len(grad) || len(state) != rule.Slots() {
-		panic(fmt.Sprintf("optim: %d parameters, %d gradients, %d of %d state vectors",
+		panic(fmt.Sprintf("optim: %d elements with %d gradients and %d state vectors, want equal lengths and %d state vectors",
 			len(param), len(grad), len(state), rule.Slots()))
 	}
 	for _, s := range state {
 		if len(s) != len(param) {
-			panic(fmt.Sprintf("optim: %d parameters, state of %d", len(param), len(s)))
+			panic(fmt.Sprintf("optim: %d elements with a state vector of %d, want equal lengths", len(param), len(s)))
 		}
 	}
 }

@@ -119,7 +119,7 @@ func expectProposal(r io.Reader, p protocol.ID) error {
 				return err
 			}
 			if !bytes.Equal(got, want) {
-				return fmt.Errorf("the protocol proposal of a stranger has %q, want the proposal of %s", got, p)
+				return fmt.Errorf("a stranger proposed a protocol with %q, want %s", got, p)
 			}
 		}
 	}

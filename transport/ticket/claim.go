@@ -275,7 +275,7 @@ func (a Answer) Err(now time.Time) error {
 	case Kicked:
 		return fmt.Errorf("%w: this peer was kicked and may not join again; ask the job's owner", ErrKicked)
 	case OtherJob:
-		return fmt.Errorf(`%w, and this one runs at its address now; ask for a new one with "elrun ticket JOB"`, ErrOtherJob)
+		return fmt.Errorf(`%w, and a job of another name runs at its address now; ask for a new one with "elrun ticket JOB"`, ErrOtherJob)
 	case Ended:
 		return fmt.Errorf(`%w: another job of the same name runs at its address; ask for a new one with "elrun ticket JOB"`, ErrEnded)
 	}

@@ -47,7 +47,7 @@ func (s *Spec) Check() error {
 	least, most := cmp.Or(s.MinPeers, 1), cmp.Or(s.MaxPeers, s.Peers)
 	switch {
 	case len(s.Program) == 0:
-		return errors.New("no program: name it behind --, as in -- mnist --passes 3")
+		return errors.New("no program: name it after --, as in -- mnist --passes 3")
 	case s.Peers < 1 || s.Peers > mostPeers:
 		return fmt.Errorf("%d peers: want 1 to %d", s.Peers, mostPeers)
 	case least < 1 || least > s.Peers:

@@ -28,7 +28,7 @@ func (e *NeverLevelError) Error() string {
 	if e.Gone {
 		why = "no donor has the updates that are needed"
 	}
-	return fmt.Sprintf("transfer: %v: %d steps behind, %s; the job makes %.3g bytes of updates a second, this peer takes in %.3g",
+	return fmt.Sprintf("transfer: %v: %d steps behind, %s; the job makes %.3g bytes of updates a second, this peer receives %.3g",
 		ErrNeverLevel, e.Behind, why, e.Needed, e.Measured)
 }
 

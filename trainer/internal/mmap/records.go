@@ -23,7 +23,7 @@ type Records struct {
 // the file's header first, so this is a mistake in the program.
 func (f *File) Records(first int64, size, count int) *Records {
 	if first < 0 || size < 0 || count < 0 || first > f.size || size > 0 && int64(count) > (f.size-first)/int64(size) {
-		panic(fmt.Sprintf("mmap: %d records of %d bytes from %d on in the %d bytes of %s", count, size, first, f.size, f.path))
+		panic(fmt.Sprintf("mmap: %d records of %d bytes from byte %d on do not fit in the %d bytes of %s", count, size, first, f.size, f.path))
 	}
 	return &Records{file: f, first: first, size: size, count: count}
 }

@@ -244,7 +244,7 @@ func (p *Port) match(sock net.Conn) (w *Wait, measured bool, err error) {
 	i := slices.Index(p.strangers, sock)
 	// addStranger has closed this connection to make room for a newer one.
 	if i < 0 {
-		return nil, false, errors.New("too many connections have not sent a number: the oldest was closed")
+		return nil, false, errors.New("too many connections have not sent their connection number: this one, the oldest, was closed")
 	}
 	p.strangers = slices.Delete(p.strangers, i, i+1)
 	if err == nil && p.closed {
