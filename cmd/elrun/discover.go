@@ -17,7 +17,7 @@ import (
 type discoverFlags struct {
 	Discover        string        `placeholder:"dns:NAME[:PORT]" help:"Join job --name at the addresses that a DNS name has, or start it there: all elruns of the job get the same command line. NAME@SERVER[:PORT] asks another DNS server."`
 	KeyFile         string        `placeholder:"FILE" help:"File with the key that elruns with --discover share, of 32 characters or more."`
-	StartWith       int           `default:"1" placeholder:"N" help:"How many elruns with --discover have to be there to start the job, best more than half of all. Where fewer are there for a minute they start it (${default})."`
+	StartWith       int           `default:"1" placeholder:"N" help:"How many elruns with --discover have to be there to start the job, best more than half of all. After a minute with fewer, those present start it (${default})."`
 	ReadyPort       int           `placeholder:"PORT" help:"Accept connections at this TCP port, and close them at once, while peers of this elrun with --discover are in the job."`
 	DiscoverTimeout time.Duration `default:"10m" placeholder:"D" help:"How long to look for the job before giving up with status 1 (${default})."`
 }

@@ -15,7 +15,7 @@ type groupFlags struct {
 	Quorum        string        `enum:"majority,any" default:"majority" help:"Who may go on after a loss: majority or any."`
 	RejoinTimeout time.Duration `default:"10m" placeholder:"D" help:"How long to wait when too few peers are left, before giving up with status 75 (${default})."`
 	Restart       int           `placeholder:"N" help:"Start crashed peers of this host again, up to N times in all."`
-	StateRate     byteRate      `placeholder:"RATE" help:"How fast each of these peers hands the state of the job to newcomers, at most, as in 10MB/s (default: no limit)."`
+	StateRate     byteRate      `placeholder:"RATE" help:"Highest rate at which each of these peers sends the state of the job to newcomers, as in 10MB/s (default: no limit)."`
 }
 
 // check returns an error for a flag with an invalid value.

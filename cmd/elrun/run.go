@@ -27,7 +27,7 @@ type jobFlags struct {
 	networkFlags
 	Events        string  `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
 	PreemptNotice string  `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
-	Audit         float64 `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out a peer whose result is wrong; the program takes it from ELRUN_AUDIT, as bin/mnist --exact does."`
+	Audit         float64 `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out a peer whose result is wrong; the program must read ELRUN_AUDIT, as bin/mnist --exact does."`
 	dhtFlags
 	schedulerFlags
 	LogDir  string   `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`

@@ -56,7 +56,7 @@ type statusCommand struct {
 	Job   string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one. Of a job that has ended within a day it shows the outcome."`
 	JSON  bool   `name:"json" help:"One JSON object, with all peers."`
 	Peers bool   `help:"Show a line for each peer instead of a line for each host."`
-	Paths bool   `help:"Show the path of each pair's data, by pairs of hosts, and why it is no better one. Only pairs with a peer on this host are shown."`
+	Paths bool   `help:"Show the path of each pair's data, by pairs of hosts, and why no better path is used. Only pairs with a peer on this host are shown."`
 }
 
 // Run prints the status of one job, running or ended.

@@ -28,16 +28,16 @@ type options struct {
 	Seed        uint64  `default:"1" placeholder:"N" help:"Seed of the weights and of the order of the samples (default ${default})."`
 	Hidden      int     `default:"256" placeholder:"N" help:"Units of the hidden layer of mlp (default ${default})."`
 	Exact       bool    `help:"Sum gradients as integers: the weights have the same bits for any number of peers, whoever comes and goes."`
-	Audit       float64 `placeholder:"RATE" env:"ELRUN_AUDIT" help:"With --exact: each peer computes the part of another peer again in this fraction of the steps, and compares bits. One with bad memory, or that cheats, is named and put out."`
-	Local       int     `placeholder:"H" help:"Local steps: peers sum only after every H steps. Each microbatch of a step is a path by itself then, which goes on for H steps of --optimizer at the rate --lr."`
+	Audit       float64 `placeholder:"RATE" env:"ELRUN_AUDIT" help:"With --exact: each peer computes the part of another peer again in this fraction of the steps, and compares bits. A peer that cheats, or has bad memory, is named and put out."`
+	Local       int     `placeholder:"H" help:"Local steps: peers sum only after every H steps. Each microbatch of a step then begins a path of its own: H steps of --optimizer at the rate --lr."`
 	Outer       *outer  `placeholder:"RATE,MOMENTUM" help:"With --local: rate and Nesterov momentum by which the mean of the paths is applied. 1,0 is plain averaging (default 0.7,0.9)."`
-	Delay       bool    `help:"With --local: apply the mean of a round a round later, so that a round goes on while the sums of the one before are on their way."`
+	Delay       bool    `help:"With --local: apply the mean of a round one round later, so that peers compute a round while they sum the round before."`
 	BySpeed     bool    `help:"With --local: each peer has one path through its whole share, with as many local steps as its speed allows. Not with --exact."`
 	Compress    string  `default:"none" placeholder:"CODING" help:"How gradients travel between peers: none, fp16, bf16, int8, or topk:F, which sends the fraction F of them that is largest, 0.01 if it is not given, or topk:F:2bit, which rounds them to 2 bits. What a coding loses is sent later (default ${default})."`
 
 	Checkpoint      string `placeholder:"DIR" help:"Folder to save checkpoints in."`
 	CheckpointEvery int64  `placeholder:"K" help:"Steps between checkpoints (default 100)."`
-	Resume          string `placeholder:"DIR" help:"Go on from the newest checkpoint in DIR that is whole. Any number of peers can."`
+	Resume          string `placeholder:"DIR" help:"Go on from the newest complete checkpoint in DIR, with any number of peers."`
 	EvalEvery       int64  `placeholder:"K" help:"Steps between two scores on the test set, of which each peer computes a part."`
 	Save            string `placeholder:"FILE" help:"Write the trained parameters to FILE, as safetensors."`
 
