@@ -41,16 +41,16 @@ const (
 
 // watch checks the connections of its list. All methods are safe for concurrent use.
 //
-// Checks run in rounds: each connection and each due fallback stream has a goroutine, and the next
-// round begins when all goroutines have ended. So the state of one connection (watched) needs no
-// lock. Comparisons are rare and run one after the other; each delays the next round by
-// measureLimit at most.
+// Checks for stuck connections run in rounds: each connection has a goroutine, and the next round
+// begins when all goroutines have ended. Another goroutine compares addresses, one peer after the
+// other: two measurements would share the links. It may take long, as an address that drops packets
+// takes a timeout, and no round waits for it.
 type watch struct {
 	*dialer
 
 	list      *watchList
 	paths     *paths
-	comparing sync.Mutex // held by the goroutine that measures: two measurements would share the links
+	comparing sync.Mutex // held while a goroutine compares addresses
 }
 
 // run checks the connections every watchEvery until the host closes, and calls changed after each
@@ -64,6 +64,8 @@ func (w *watch) run(changed func()) {
 	}
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	var comparing sync.WaitGroup
+	defer comparing.Wait()
 	for {
 		select {
 		case <-w.tasks.closed():
@@ -72,9 +74,7 @@ func (w *watch) run(changed func()) {
 			changed()
 		case <-tick.C:
 		}
-		all := w.list.all()
-		due, more := w.list.due(time.Now())
-		if len(all)+len(due) == 0 && !more {
+		if w.list.empty() {
 			select {
 			case <-w.tasks.closed():
 				return
@@ -84,12 +84,20 @@ func (w *watch) run(changed func()) {
 			}
 			continue
 		}
+		all := w.list.all()
+		if w.comparing.TryLock() {
+			comparing.Go(func() {
+				defer w.comparing.Unlock()
+				w.compareDue(all, w.list.due(time.Now()))
+			})
+		}
 		var checking sync.WaitGroup
 		for _, one := range all {
-			checking.Go(func() { w.check(one) })
-		}
-		for _, s := range due {
-			checking.Go(func() { w.retryDirect(s) })
+			checking.Go(func() {
+				if one.conn.Progress().Stuck {
+					w.abandonStuck(one)
+				}
+			})
 		}
 		checking.Wait()
 	}
@@ -99,29 +107,39 @@ func (w *watch) run(changed func()) {
 // others soon. The goroutine of run calls it.
 func (w *watch) leave(gone func(netip.Addr) bool) {
 	for _, one := range w.list.all() {
-		one.next, one.pause = time.Now(), compareFirst
+		one.changed.Store(true)
 		if local, _ := one.conn.Ends(); gone(local) {
 			one.conn.GiveUp(fmt.Errorf("%w: %s is no address of this host any more", mesh.ErrPath, local))
 		}
 	}
 }
 
-// check checks one connection: it gives up a stuck one, and compares the peer's addresses when that
-// is due and the connection was in use.
-func (w *watch) check(one *watched) {
-	p := one.conn.Progress()
-	if p.Stuck {
-		w.abandonStuck(one)
-		return
+// compareDue compares the addresses of the peers whose comparison is due, if their connections were
+// in use, and tries to replace the fallback streams of due. The caller holds comparing.
+func (w *watch) compareDue(all []*watched, due []*fallback) {
+	for _, one := range all {
+		if one.conn.Target() == (direct.Target{}) { // the other side has dialled, and compares
+			continue
+		}
+		if one.changed.Swap(false) {
+			one.next, one.pause = time.Now(), compareFirst
+		}
+		if time.Now().Before(one.next) {
+			continue
+		}
+		p := one.conn.Progress()
+		if p.Arrived-one.arrived < inUse {
+			continue
+		}
+		// The rate counts only the time in which bytes were in flight, so pauses of the job do not
+		// lower it.
+		rate := float64(p.Arrived-one.arrived) / max(p.Busy-one.busy, time.Millisecond).Seconds()
+		one.arrived, one.busy = p.Arrived, p.Busy
+		w.compareAddrs(one, rate)
 	}
-	if one.conn.Target() == (direct.Target{}) || time.Now().Before(one.next) || p.Arrived-one.arrived < inUse {
-		return
+	for _, s := range due {
+		w.retryDirect(s)
 	}
-	// The rate counts only the time in which bytes were in flight, so pauses of the job do not
-	// lower it.
-	rate := float64(p.Arrived-one.arrived) / max(p.Busy-one.busy, time.Millisecond).Seconds()
-	one.arrived, one.busy = p.Arrived, p.Busy
-	w.compareAddrs(one, rate)
 }
 
 // abandonStuck gives up a connection on which nothing is acknowledged, if the peer answers a ping.
@@ -158,9 +176,6 @@ func (w *watch) abandonStuck(one *watched) {
 // measurement shares the link with the traffic of the connection, which makes the current address
 // look slower than it is; so for this address the greater of the measured rate and rate counts.
 func (w *watch) compareAddrs(one *watched, rate float64) {
-	w.comparing.Lock()
-	defer w.comparing.Unlock()
-	// One measurement at a time: two would share the link and both find it slow.
 	ctx, cancel := context.WithTimeout(w.tasks.life, measureLimit)
 	defer cancel()
 	_, remote := one.conn.Ends()
@@ -186,8 +201,6 @@ func (w *watch) compareAddrs(one *watched, rate float64) {
 // retryDirect gives up a fallback stream if the peer's direct port can be reached by now. It also
 // caches the fastest address, which the next view dials first.
 func (w *watch) retryDirect(s *fallback) {
-	w.comparing.Lock()
-	defer w.comparing.Unlock()
 	ctx, cancel := context.WithTimeout(w.tasks.life, measureLimit)
 	defer cancel()
 	reached, ok := hostOf(s.Conn().RemoteMultiaddr())

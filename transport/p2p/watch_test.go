@@ -165,12 +165,12 @@ func TestFallbackStream(t *testing.T) {
 	s := &fallback{stream: &stream{raw}, why: "it was away", ended: a.watch.list.dropFallback}
 	a.watch.list.addFallback(s)
 	w, now := a.watch.list, time.Now()
-	if due, more := w.due(now); len(due) != 0 || !more {
-		t.Errorf("due at once: %d, others %v", len(due), more)
+	if due := w.due(now); len(due) != 0 || w.empty() {
+		t.Errorf("due at once: %d; empty %v", len(due), w.empty())
 	}
 	for _, pause := range []time.Duration{retryFirst, 2 * retryFirst, 4 * retryFirst} {
 		now = now.Add(pause + time.Second)
-		if due, _ := w.due(now); len(due) != 1 {
+		if due := w.due(now); len(due) != 1 {
 			t.Errorf("%d are due after %v", len(due), pause)
 		}
 	}
@@ -178,7 +178,7 @@ func TestFallbackStream(t *testing.T) {
 	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, mesh.ErrPath) {
 		t.Errorf("read after something better was found: %v", err)
 	}
-	if due, more := w.due(now.Add(time.Hour)); len(due) != 0 || more {
+	if due := w.due(now.Add(time.Hour)); len(due) != 0 || !w.empty() {
 		t.Error("one that has ended is looked after")
 	}
 	if w.pauses[id] == 0 {

@@ -3,6 +3,7 @@ package p2p
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -41,12 +42,12 @@ type watchList struct {
 	pauses    map[peer.ID]time.Duration // next pause between such attempts, over all streams of a peer
 }
 
-// watched is a monitored connection and its state. One goroutine at a time uses the fields from
-// arrived on: the watch's, or a goroutine that the watch has started for this connection and waits
-// for.
+// watched is a monitored connection and its state. The goroutine that holds watch.comparing owns
+// the fields from arrived on.
 type watched struct {
-	conn *direct.Conn
-	id   peer.ID
+	conn    *direct.Conn
+	id      peer.ID
+	changed atomic.Bool // this host's addresses have changed: the next comparison is due at once
 
 	arrived uint64        // Progress.Arrived at the last comparison, in bytes
 	busy    time.Duration // Progress.Busy at the last comparison
@@ -77,22 +78,28 @@ func (w *watchList) start() {
 	}
 }
 
-// due returns the fallback streams whose next attempt is due, and doubles their pauses. more
-// reports whether there are other fallback streams, so that the watch does not sleep.
-func (w *watchList) due(now time.Time) (due []*fallback, more bool) {
+// empty reports whether there are neither connections nor fallback streams, so that the watch may
+// sleep.
+func (w *watchList) empty() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.watched)+len(w.fallbacks) == 0
+}
+
+// due returns the fallback streams whose next attempt is due, and doubles their pauses.
+func (w *watchList) due(now time.Time) (due []*fallback) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for s, next := range w.fallbacks {
-		switch id := s.Conn().RemotePeer(); {
-		case now.Before(next):
-			more = true
-		default:
-			w.pauses[id] = min(2*max(w.pauses[id], retryFirst), retryLast)
-			w.fallbacks[s] = now.Add(w.pauses[id])
-			due = append(due, s)
+		if now.Before(next) {
+			continue
 		}
+		id := s.Conn().RemotePeer()
+		w.pauses[id] = min(2*max(w.pauses[id], retryFirst), retryLast)
+		w.fallbacks[s] = now.Add(w.pauses[id])
+		due = append(due, s)
 	}
-	return due, more
+	return due
 }
 
 // add monitors a direct TCP connection from now until it ends. It also resets the pauses of the
