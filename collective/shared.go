@@ -180,13 +180,13 @@ func envelopeOf(h shm.Header) transport.Envelope {
 	return e
 }
 
-// refs returns the positions of the vectors of a call in the arena of this rank; 0 for a
+// arenaOffsets returns the positions of the vectors of a call in the arena of this rank; 0 for a
 // vector elsewhere.
-func refs[T Number](o *operation, dst, src []T) shm.Refs {
+func arenaOffsets[T Number](o *operation, dst, src []T) shm.Offsets {
 	if o.shared.Arena == nil {
-		return shm.Refs{}
+		return shm.Offsets{}
 	}
-	return shm.Refs{Dst: o.shared.Arena.Ref(kernel.Bytes(dst)), Src: o.shared.Arena.Ref(kernel.Bytes(src))}
+	return shm.Offsets{Dst: o.shared.Arena.Ref(kernel.Bytes(dst)), Src: o.shared.Arena.Ref(kernel.Bytes(src))}
 }
 
 // reducerOf returns the reduction for package shm. shm reduces in the order of ranks, so reductions
@@ -200,10 +200,10 @@ func reducerOf[T Number](red Reduction[T]) shm.Reducer[T] {
 func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
 		if in := kernel.Bytes(src); len(in) <= shm.Inline {
-			l.Post(h, shm.Refs{}, in)
+			l.Post(h, shm.Offsets{}, in)
 			return shm.Small(l, dst, red.Fold)
 		}
-		r := refs(o, dst, src)
+		r := arenaOffsets(o, dst, src)
 		l.PostVectors(h, kernel.Bytes(src), r)
 		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src)), Reduce: reducerOf(red)}
 		err := shm.AllReduce(l, v, shm.Everyone)
@@ -222,7 +222,7 @@ func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) err
 func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root int) error {
 	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.Chunks(len(src), o.size), Reduce: reducerOf(red)}
 	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
-		l.Post(h, shm.Refs{})
+		l.Post(h, shm.Offsets{})
 		return shm.AllReduce(l, v, root)
 	})
 	if err == nil && o.rank == root {
@@ -235,7 +235,7 @@ func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root i
 func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Reduction[T]) error {
 	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b, Reduce: reducerOf(red)}
 	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
-		l.Post(h, shm.Refs{})
+		l.Post(h, shm.Offsets{})
 		return shm.ReduceScatter(l, v)
 	})
 	if err == nil {
@@ -249,7 +249,7 @@ func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Redu
 func gatherShared[T Number](o *operation, dst, src []T, b []int, root int) error {
 	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b}
 	return o.runShared(func(l *shm.Lane, h *shm.Header) error {
-		l.Post(h, shm.Refs{})
+		l.Post(h, shm.Offsets{})
 		return shm.AllGather(l, v, root)
 	})
 }
@@ -271,7 +271,7 @@ func broadcastShared[T Number](o *operation, buf []T, root int) error {
 // barrierShared is Barrier in shared memory.
 func barrierShared(o *operation) error {
 	return o.runShared(func(l *shm.Lane, h *shm.Header) error {
-		l.Post(h, shm.Refs{})
+		l.Post(h, shm.Offsets{})
 		return l.AwaitAll()
 	})
 }

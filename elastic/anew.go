@@ -20,37 +20,37 @@ func (anewError) Error() string { return "no member of the job is left" }
 // one of them. Only a launcher that has started all peers can call Begin, because only such a
 // launcher observes all deaths. A peer that does not wait to join ignores the call. Begin does not
 // block.
-func (g *Group) Begin(first []Member) { g.tell(anewError{first}) }
+func (g *Group) Begin(first []Member) { g.endWait(anewError{first}) }
 
 // Finished tells a newcomer that the job has finished: Next returns ErrFinished. Finished does not
 // block.
-func (g *Group) Finished() { g.tell(ErrFinished) }
+func (g *Group) Finished() { g.endWait(ErrFinished) }
 
 // orders holds the requests that a program or its launcher has made to a group. It is safe for
 // concurrent use.
 type orders struct {
 	leaves  chan struct{} // closed by leave
 	leaving sync.Once
-	told    chan error // the latest reason why there is no member to join
+	reason  chan error // the latest reason why there is no member to join
 }
 
 // newOrders returns orders without any order.
 func newOrders() orders {
-	return orders{leaves: make(chan struct{}), told: make(chan error, 1)}
+	return orders{leaves: make(chan struct{}), reason: make(chan error, 1)}
 }
 
 // leave orders the group to leave.
 func (o *orders) leave() { o.leaving.Do(func() { close(o.leaves) }) }
 
-// tell ends a newcomer's wait for members with err. It replaces an earlier error that the newcomer
+// endWait ends a newcomer's wait for members with err. It replaces an earlier error that the newcomer
 // has not read yet.
-func (o *orders) tell(err error) {
+func (o *orders) endWait(err error) {
 	select {
-	case <-o.told:
+	case <-o.reason:
 	default:
 	}
 	select {
-	case o.told <- err:
+	case o.reason <- err:
 	default:
 	}
 }

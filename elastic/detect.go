@@ -57,7 +57,7 @@ type detector struct {
 // word records a message of the member. deaf is true if the member reports in it that the member
 // receives nothing from this peer.
 func (d *detector) word(now time.Time, deaf bool) {
-	d.silence.heard(now)
+	d.silence.received(now)
 	d.spoke = true
 	switch {
 	case !deaf:

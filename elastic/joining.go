@@ -50,7 +50,7 @@ func (j *joiner) join(ctx context.Context) error {
 	looking.Go(func() { j.meet(ctx) })
 	looking.Go(func() {
 		select {
-		case err := <-j.group.told:
+		case err := <-j.group.reason:
 			cancel(err)
 		case <-ctx.Done():
 		}

@@ -27,9 +27,9 @@ func TestOutcome(t *testing.T) {
 
 func TestOrders(t *testing.T) {
 	o := newOrders()
-	o.tell(errRefused(1))
-	o.tell(errRefused(2))
-	if err := <-o.told; err != errRefused(2) {
+	o.endWait(errRefused(1))
+	o.endWait(errRefused(2))
+	if err := <-o.reason; err != errRefused(2) {
 		t.Errorf("got %v, want the latest", err)
 	}
 	o.leave()

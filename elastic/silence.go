@@ -26,8 +26,8 @@ type silence struct {
 // newSilence returns a silence that counts the member as heard at now.
 func newSilence(now time.Time) silence { return silence{last: now, as: now} }
 
-// heard records a message of the member.
-func (s *silence) heard(now time.Time) {
+// received records a message of the member.
+func (s *silence) received(now time.Time) {
 	if pause := now.Sub(s.last); pause >= s.decayed(now) {
 		s.pause, s.as = pause, now
 	}

@@ -20,7 +20,7 @@ func TestSilence(t *testing.T) {
 		s := newSilence(now)
 		for range 50 {
 			now = now.Add(c.every)
-			s.heard(now)
+			s.received(now)
 		}
 		if got := s.limit(); got != c.limit {
 			t.Errorf("a word every %v: limit %v, want %v", c.every, got, c.limit)
@@ -34,14 +34,14 @@ func TestSilenceForgetsAndExcuses(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := newSilence(now)
 	now = now.Add(4 * time.Second)
-	s.heard(now)
+	s.received(now)
 	if got := s.limit(); got != 16*time.Second {
 		t.Errorf("limit %v", got)
 	}
 	last := s.limit()
 	for range 200 {
 		now = now.Add(time.Second)
-		s.heard(now)
+		s.received(now)
 		if l := s.limit(); l > last {
 			t.Fatalf("limit grows from %v to %v", last, l)
 		} else {
@@ -64,7 +64,7 @@ func TestSilenceBounds(t *testing.T) {
 		s := newSilence(now)
 		for range rapid.IntRange(0, 20).Draw(t, "words") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "pause")))
-			s.heard(now)
+			s.received(now)
 		}
 		if l := s.limit(); l < leastSilence || l > mostSilence {
 			t.Fatalf("limit %v", l)

@@ -23,9 +23,9 @@ type balance struct {
 	// coming is the target of the step after the open step. With Gradients.Delay a peer needs its share
 	// of that step before the open step is committed, so coming is decided from measurements that
 	// are one step older.
-	coming target
-	early  bool // shares are decided one step early (Gradients.Delay)
-	emit   func(epoch uint64, step int64, body event.Body)
+	coming    target
+	pipelined bool // shares are decided one step early (Gradients.Delay)
+	emit      func(epoch uint64, step int64, body event.Body)
 
 	// State of the event log.
 	told  []int  // wanted, as last logged
@@ -115,7 +115,7 @@ func (b *balance) decide(reports []loadbal.Report, microbatches, self int) (d ta
 // ahead returns the wanted microbatches of each rank in the step after the open step. If shares are
 // not decided early, the target of the open step is the estimate.
 func (b *balance) ahead() []int {
-	if b.early {
+	if b.pipelined {
 		return b.coming.wanted
 	}
 	return b.wanted
@@ -141,7 +141,7 @@ func (b *balance) learn(ranks []rankReport, step int64, self int) {
 	for rank, o := range ranks {
 		reports[rank] = loadbal.Report{Share: b.shares[rank].Len(), Micros: o.micros, Max: int(o.maxShare)}
 	}
-	if b.early {
+	if b.pipelined {
 		b.target, b.coming = b.coming, b.decide(reports, b.plan.after(step), self)
 		return
 	}

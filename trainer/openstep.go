@@ -78,7 +78,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	o.state = newState(o.plan, cfg, l.params, grads, scale)
 	o.reducer = reducer{layout: l, bucketBytes: cfg.Gradients.BucketBytes, sums: o.own.sums, coded: coded, log: cfg.Hooks.log}
 	o.reducer.links.bytes = o.reducer.bytes()
-	o.balance = balance{plan: o.plan, most: cfg.Balancing.MaxShare, early: cfg.Gradients.Delay}
+	o.balance = balance{plan: o.plan, most: cfg.Balancing.MaxShare, pipelined: cfg.Gradients.Delay}
 	o.noise = newNoise(l.size(), coded.sparse())
 	return o, nil
 }

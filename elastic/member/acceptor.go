@@ -18,7 +18,7 @@ func (m *Machine) prepare(msg Message) {
 		m.send(Message{Kind: Reject, To: msg.From, Ballot: msg.Ballot, Seen: m.acceptor.promised})
 		return
 	}
-	m.proposer.yield(msg.Ballot, msg.From)
+	m.proposer.stepDown(msg.Ballot, msg.From)
 	m.send(Message{Kind: Promise, To: msg.From, Ballot: msg.Ballot,
 		Seen: m.acceptor.accepted, Change: m.acceptor.change, Report: m.local.report()})
 }
@@ -43,7 +43,7 @@ func (m *Machine) accept(msg Message) {
 		m.send(Message{Kind: Reject, To: msg.From, Ballot: msg.Ballot, Seen: m.acceptor.promised})
 		return
 	}
-	m.proposer.yield(msg.Ballot, msg.From)
+	m.proposer.stepDown(msg.Ballot, msg.From)
 	m.send(Message{Kind: Accepted, To: msg.From, Ballot: msg.Ballot, Signature: m.sign(msg.Ballot, after.hash)})
 }
 

@@ -3,7 +3,7 @@ package member
 import "slices"
 
 // dissemination sends the change that ends a view to the members of the view, until all have
-// acknowledged it or it was sent tellTimes times. Only the member that decided the change does this
+// acknowledged it or it was sent announceTimes times. Only the member that decided the change does this
 // (it is the distinguished learner of Paxos: Paxos Made Simple, 2001, section 2.3).
 type dissemination struct {
 	*membership
@@ -24,8 +24,8 @@ type announcement struct {
 	times  int    // number of sendings
 }
 
-// tell begins to send the change to all members of the view before and to the new members.
-func (d *dissemination) tell(before View, c Change) {
+// announce begins to send the change to all members of the view before and to the new members.
+func (d *dissemination) announce(before View, c Change) {
 	d.announcement = announcement{before: before}
 	for _, p := range before.Members {
 		if p.ID != d.cfg.Self.ID && !d.local.dead.has(p.ID) {
@@ -42,9 +42,9 @@ func (d *dissemination) tell(before View, c Change) {
 	d.sendOpen()
 }
 
-// tellTimes is the number of times that a change is sent to a member that does not answer.
+// announceTimes is the number of times that a change is sent to a member that does not answer.
 // Afterwards the member receives it only when a Status shows that the member lags behind (catchUp).
-const tellTimes = 6
+const announceTimes = 6
 
 // repeat sends the change again to members that have not acknowledged it, with exponential backoff.
 // After the last repetition the announcement ends.
@@ -52,7 +52,7 @@ func (d *dissemination) repeat() {
 	if len(d.open) == 0 || d.tick < d.at+d.cfg.Retry<<(d.times-1)+d.relay.spreadTime(len(d.before.Members)) {
 		return
 	}
-	if d.times == tellTimes {
+	if d.times == announceTimes {
 		d.announcement = announcement{}
 		return
 	}

@@ -2,7 +2,7 @@ package member
 
 import "testing"
 
-// A change is sent to each member until the member acknowledges it, at most tellTimes times.
+// A change is sent to each member until the member acknowledges it, at most announceTimes times.
 // Nothing is sent to a member that is certainly dead: a later view will put it out.
 func TestDisseminationEnds(t *testing.T) {
 	m := machineOf(t, "a", Config{}, "a", "b", "c", "d")
@@ -25,7 +25,7 @@ func TestDisseminationEnds(t *testing.T) {
 		}
 		m.dissemination.repeat()
 	}
-	if !m.Settled() || sent["b"] != tellTimes || sent["new"] != tellTimes || sent["c"] != 1 || sent["d"] != 0 {
+	if !m.Settled() || sent["b"] != announceTimes || sent["new"] != announceTimes || sent["c"] != 1 || sent["d"] != 0 {
 		t.Errorf("settled: %v; sent %v", m.Settled(), sent)
 	}
 }

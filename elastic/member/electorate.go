@@ -39,7 +39,7 @@ func (q *quorumMonitor) compute() electorate {
 		}
 	}
 	e = q.electors(len(q.view.Members))
-	e.beyond = len(e.dead) > q.view.Voters
+	e.nonVoters = len(e.dead) > q.view.Voters
 	return e
 }
 

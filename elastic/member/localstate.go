@@ -58,8 +58,8 @@ func (l *localState) suspect(e Suspect) (changed bool) {
 	return changed
 }
 
-// trust withdraws a suspicion.
-func (l *localState) trust(id ID) (changed bool) {
+// unsuspect withdraws a suspicion.
+func (l *localState) unsuspect(id ID) (changed bool) {
 	changed = l.suspects.has(id)
 	l.suspects.remove(id)
 	l.gone.remove(id)

@@ -27,8 +27,8 @@ func TestLocalStateTellsNewFromKnown(t *testing.T) {
 		{l.suspect(Suspect{Peer: "b", Gone: true}), false},
 		{l.reachable("b"), false},
 		{l.gone.has("b"), true},
-		{l.trust("b"), true},
-		{l.trust("b"), false},
+		{l.unsuspect("b"), true},
+		{l.unsuspect("b"), false},
 		{l.gone.has("b"), false},
 		{l.admit(request), true},
 		{l.admit(request), false},
@@ -59,9 +59,9 @@ func TestReportsAreNumberedFromTheFirstContent(t *testing.T) {
 	if r := l.report(); r.Seq != 7 || !slices.Equal(r.Unreachable, []ID{"b"}) || !slices.Equal(r.Dead, []ID{"c"}) {
 		t.Errorf("with knowledge: %+v", r)
 	}
-	l.trust("b")
+	l.unsuspect("b")
 	l.dead.remove("c")
-	l.trust("c")
+	l.unsuspect("c")
 	if r := l.report(); r.Seq != 7 || !r.empty() {
 		t.Errorf("empty again: %+v", r)
 	}

@@ -138,7 +138,7 @@ func (m *Machine) learn(e Event) (changed bool) {
 	case Suspect:
 		return m.local.suspect(e)
 	case Trust:
-		return m.local.trust(e.Peer)
+		return m.local.unsuspect(e.Peer)
 	case Dead:
 		m.local.dead.add(e.Peer)
 		return true
@@ -170,7 +170,7 @@ func (m *Machine) Tick() {
 		m.joiner.ask()
 	case inside:
 		m.proposer.proposalTick()
-		if m.gossip.beat() {
+		if m.gossip.heartbeat() {
 			m.proposer.stale = true // the promotion of members without a vote may be due now
 			m.conflict.seek()
 		}
@@ -215,7 +215,7 @@ func (m *Machine) changed() {
 func (m *Machine) decided(d Decision, after View) {
 	before := m.view
 	m.move(d, after)
-	m.dissemination.tell(before, d.Change)
+	m.dissemination.announce(before, d.Change)
 }
 
 // enter makes v, which contains this member, the present view. Ballots, reports and proposals

@@ -19,7 +19,7 @@ const (
 //
 //	idle --begin--> preparing --choose--> accepting --decide--> next view
 //	  ^                |                     |
-//	  +---- yield, rejected, nothing due ----+
+//	  +---- stepDown, rejected, nothing due ----+
 //
 // The messages of a ballot are repeated until they are answered. A new ballot is opened only after
 // the ballot before was given up.
@@ -40,10 +40,10 @@ type proposer struct {
 
 // pauses are the conditions under which a proposer opens no ballot, in the present view.
 type pauses struct {
-	wait    uint64 // no ballot is opened before this tick
-	retry   uint64 // no ballot is opened before this tick without new knowledge; set when answers have refuted why
-	tries   int    // number of ballots that were rejected, overtaken or refuted
-	yielded bool   // this proposer has backed off once for a proposer that this member suspects
+	wait        uint64 // no ballot is opened before this tick
+	retry       uint64 // no ballot is opened before this tick without new knowledge; set when answers have refuted why
+	tries       int    // number of ballots that were rejected, overtaken or refuted
+	steppedDown bool   // this proposer has backed off once for a proposer that this member suspects
 }
 
 // proposal is a proposer's memory for the change of one view.
@@ -192,17 +192,17 @@ func (p *proposer) overtaken() {
 	p.wait = p.tick + p.backOff(p.tries)
 }
 
-// yield gives up the ballot under way and opens no ballot for a while, because this member has
-// promised another proposer's higher ballot. For proposers that this member suspects, yield does so
+// stepDown gives up the ballot under way and opens no ballot for a while, because this member has
+// promised another proposer's higher ballot. For proposers that this member suspects, stepDown does so
 // only once in a view: in that time two parts of a group that can reach each other again withdraw
 // their suspicions. It does not do so again, because a suspected proposer may receive no answers
 // and repeat its ballot in vain. Later ballots of suspected proposers only count as rejections of a
 // ballot under way here. So of two proposers that suspect each other one succeeds in the end.
-func (p *proposer) yield(b Ballot, from ID) {
+func (p *proposer) stepDown(b Ballot, from ID) {
 	p.round = max(p.round, b.Round)
 	switch {
-	case p.local.reachable(from) || !p.yielded:
-		p.yielded = p.yielded || !p.local.reachable(from)
+	case p.local.reachable(from) || !p.steppedDown:
+		p.steppedDown = p.steppedDown || !p.local.reachable(from)
 		p.stage = idle
 		p.wait = p.tick + p.cfg.Patience + p.backOff(0)
 	case p.stage != idle:

@@ -41,11 +41,11 @@ func (r Rule) forced() bool { return r == BySole || r == ByAnyone }
 // electorate is the set of members that decide the next view, with one member's knowledge of them.
 // Its slices are by rank and equally long.
 type electorate struct {
-	dead   []bool // certainly dead
-	silent []bool // unreachable from here, but not necessarily dead
-	sole   bool   // this member's launcher has started every peer ever admitted
-	any    bool   // --quorum any
-	beyond bool   // includes members without a vote, as no voter is left
+	dead      []bool // certainly dead
+	silent    []bool // unreachable from here, but not necessarily dead
+	sole      bool   // this member's launcher has started every peer ever admitted
+	any       bool   // --quorum any
+	nonVoters bool   // includes members without a vote, as no voter is left
 }
 
 // needed returns the number of votes of a majority.
@@ -68,15 +68,15 @@ func (e electorate) rule(voted []bool) Rule {
 		}
 	}
 	switch {
-	case votes >= e.needed() && !e.beyond:
+	case votes >= e.needed() && !e.nonVoters:
 		return ByMajority
-	case votes > 0 && living && !e.beyond && dead < e.needed():
+	case votes > 0 && living && !e.nonVoters && dead < e.needed():
 		return ByCertain
 	case votes > 0 && living && e.sole:
 		return BySole
-	case votes >= e.needed() && e.beyond && e.sole:
+	case votes >= e.needed() && e.nonVoters && e.sole:
 		return BySole
-	case votes > 0 && reachable && e.any, votes >= e.needed() && e.beyond:
+	case votes > 0 && reachable && e.any, votes >= e.needed() && e.nonVoters:
 		return ByAnyone
 	}
 	return TooFew

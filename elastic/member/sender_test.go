@@ -104,8 +104,8 @@ func forged(t *testing.T, k Kind, m *Machine, first View, from ID) []Message {
 	return all
 }
 
-// standing describes all fields of a machine that messages may change.
-func standing(m *Machine) string {
+// stateOf describes all fields of a machine that messages may change.
+func stateOf(m *Machine) string {
 	return fmt.Sprint(m.phase, m.view, m.acceptor, m.reports.last, m.local, m.reporter, m.proposer.stage, m.proposer.round, len(m.history.entries))
 }
 
@@ -134,9 +134,9 @@ func TestWhoIsBelieved(t *testing.T) {
 				continue
 			}
 			for i, msg := range forged(t, k, m, first, from) {
-				before := standing(m)
+				before := stateOf(m)
 				m.Step(Received{msg})
-				if after := standing(m); after != before {
+				if after := stateOf(m); after != before {
 					t.Errorf("%v %d of %s changes\n%s to\n%s", k, i, from, before, after)
 				}
 				r := m.Ready()

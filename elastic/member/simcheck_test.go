@@ -27,7 +27,7 @@ type checks struct {
 	epochs   map[uint64]member.Hash
 	first    map[member.ID]member.Hash // the first view that each ID entered
 	ballots  map[ballotOf]*votesOf
-	own      map[ballotOf]bool                 // an Accept was sent
+	accepts  map[ballotOf]bool                 // an Accept was sent
 	highest  map[*node]map[member.Hash]ballots // by node and view
 	last     map[*node]ballotOf                // of the last Accept sent
 	proofs   map[member.Hash]int               // by view: the number of votes in the longest proof of it
@@ -40,7 +40,7 @@ func newChecks() *checks {
 	return &checks{
 		views: make(map[member.Hash]member.View), children: make(map[member.Hash]member.Hash),
 		epochs: make(map[uint64]member.Hash), first: make(map[member.ID]member.Hash),
-		ballots: make(map[ballotOf]*votesOf), own: make(map[ballotOf]bool),
+		ballots: make(map[ballotOf]*votesOf), accepts: make(map[ballotOf]bool),
 		highest: make(map[*node]map[member.Hash]ballots), last: make(map[*node]ballotOf),
 		proofs: make(map[member.Hash]int),
 	}
@@ -128,7 +128,7 @@ func (c *checks) sent(w *world, n *node, msg member.Message) {
 		}
 	case member.Prepare:
 		c.proposed(w, n, key)
-		if c.own[key] {
+		if c.accepts[key] {
 			w.fail("%s prepares ballot %v after it sent Accept in it (I12)", n.id, msg.Ballot)
 		}
 		c.votes(key).promised = add(c.votes(key).promised, n.id)
@@ -218,8 +218,8 @@ func (c *checks) voted(w *world, n *node, key ballotOf) {
 func (c *checks) accepting(w *world, n *node, key ballotOf, msg member.Message) {
 	votes := c.votes(key)
 	change := fmt.Sprintf("%v %+v", *msg.Change, *msg.Change)
-	if !c.own[key] {
-		c.own[key] = true
+	if !c.accepts[key] {
+		c.accepts[key] = true
 		votes.change = change
 		votes.promised = add(votes.promised, n.id)
 		votes.accepted = add(votes.accepted, n.id)

@@ -161,14 +161,14 @@ type exemption struct {
 	Why  string
 }
 
-// exemptions lists the exceptions to the rules, the entries of wordsDue included. The code of a
-// rule may have its own list of exceptions, such as examplesDue. An entry that is no longer needed
+// exemptions lists the exceptions to the rules. The code of a rule may have its own list of
+// exceptions, such as examplesDue. An entry that is no longer needed
 // is itself a problem (UnusedExemptions).
 func exemptions() []exemption {
-	return append(wordExemptions(), exemption{
+	return []exemption{{
 		Rule: "calls", File: "testing/cluster/process.go", Text: "os.Exit",
 		Why: "a process that cluster.InProcesses started has no other program around it: it ends with the function",
-	})
+	}}
 }
 
 // covers reports whether the exemption is for p.

@@ -10,7 +10,7 @@
 // constraints, and work on code that does not compile; only the rule "arrows" needs the types of a
 // package. Checks that need the types of imported packages are left to go vet and staticcheck,
 // which the test runs as well. The tables are in levels.go, where a new package gets its line, and
-// vocabulary.go. The lists of old breaches (wordsDue, examplesDue) only get shorter: an entry that
+// vocabulary.go. The lists of old breaches (exemptions, examplesDue) only get shorter: an entry that
 // is no longer needed is a problem, too.
 package lint
 

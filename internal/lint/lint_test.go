@@ -38,7 +38,7 @@ func TestTree(t *testing.T) {
 	}
 	t.Run("exemptions", func(t *testing.T) {
 		for _, e := range lint.UnusedExemptions(packages) {
-			t.Errorf("an exemption is not needed any more, remove it from exemptions() or wordsDue: %s", e)
+			t.Errorf("an exemption is not needed any more, remove it from exemptions(): %s", e)
 		}
 	})
 }

@@ -61,25 +61,3 @@ func vocabulary() (all []word) {
 	}
 	return all
 }
-
-// wordsDue lists, by file, forbidden words that are still to be replaced, or that have their
-// ordinary meaning in that file. The list only gets shorter.
-const wordsDue = `
-elastic/anew.go tell
-elastic/foreign_test.go foreign
-elastic/internal/transfer/follow.go strike
-elastic/internal/transfer/world_test.go tell
-elastic/member/dissemination.go tell
-elastic/member/gossip.go beat shown
-elastic/member/localstate.go trust
-elastic/member/proposer.go yield
-elastic/member/quorum.go beyond
-elastic/member/sender_test.go standing
-elastic/member/simcheck_test.go own
-elastic/silence.go heard
-internal/shm/segment.go Refs
-trainer/balance.go early
-trainer/exact/scale.go room
-trainer/nn/wide_test.go wide
-trainer/wide_test.go room wide
-`

@@ -174,14 +174,3 @@ func fileSubject(name string) string {
 	subject := strings.TrimSuffix(strings.TrimSuffix(path.Base(name), ".go"), "_test")
 	return regexp.MustCompile(`(_(linux|darwin|unix|other|amd64|arm64))+$`).ReplaceAllString(subject, "")
 }
-
-// wordExemptions returns the exemptions that wordsDue lists.
-func wordExemptions() (all []exemption) {
-	for line := range strings.Lines(wordsDue) {
-		fields := strings.Fields(line)
-		for i := 1; i < len(fields); i++ {
-			all = append(all, exemption{Rule: "words", File: fields[0], Text: `"` + fields[i] + `" is a private word`})
-		}
-	}
-	return all
-}

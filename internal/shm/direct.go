@@ -67,15 +67,15 @@ func (r Ref) PageEdges(bytes int) (head, tail int) {
 	return head, min((begin+bytes)%pageSize, bytes-head)
 }
 
-// PostVectors is Post for an AllReduce. refs has the positions of the vectors in the arena, or 0
+// PostVectors is Post for an AllReduce. offsets has the positions of the vectors in the arena, or 0
 // for ordinary memory. If such a call fails, other ranks may still write to dst until dst is
 // abandoned (Arena.Abandon).
-func (l *Lane) PostVectors(h *Header, src []byte, refs Refs) {
+func (l *Lane) PostVectors(h *Header, src []byte, offsets Offsets) {
 	var head, tail int
-	if refs.Dst != 0 && refs.Src != 0 {
-		head, tail = refs.Dst.PageEdges(len(src))
+	if offsets.Dst != 0 && offsets.Src != 0 {
+		head, tail = offsets.Dst.PageEdges(len(src))
 	}
-	l.Post(h, refs, src[:head], src[len(src)-tail:])
+	l.Post(h, offsets, src[:head], src[len(src)-tail:])
 }
 
 // mapped stores the vectors of a call in l.views. bytes is the length of each vector. All ranks
@@ -83,11 +83,11 @@ func (l *Lane) PostVectors(h *Header, src []byte, refs Refs) {
 // arenas, and dst has the same offset in its page at every rank.
 func (l *Lane) mapped(bytes int) bool {
 	for r := range l.size {
-		refs := l.slotOf(r).refs
+		offsets := l.slotOf(r).offsets
 		var there [2]bool
-		l.views.dst[r], there[0] = at(l.arenas[r], refs.Dst, bytes)
-		l.views.src[r], there[1] = at(l.arenas[r], refs.Src, bytes)
-		if !there[0] || !there[1] || refs.Dst.inPage() != l.slotOf(0).refs.Dst.inPage() {
+		l.views.dst[r], there[0] = at(l.arenas[r], offsets.Dst, bytes)
+		l.views.src[r], there[1] = at(l.arenas[r], offsets.Src, bytes)
+		if !there[0] || !there[1] || offsets.Dst.inPage() != l.slotOf(0).offsets.Dst.inPage() {
 			return false
 		}
 	}
@@ -98,7 +98,7 @@ func (l *Lane) mapped(bytes int) bool {
 func direct[T dtype.Number](l *Lane, length int, fold Reducer[T]) error {
 	l.directCalls++
 	size := kernel.Size[T]()
-	head, tail := l.slotOf(l.rank).refs.Dst.PageEdges(length * size)
+	head, tail := l.slotOf(l.rank).offsets.Dst.PageEdges(length * size)
 	reduceEdge(l, 0, head/size, 0, fold)
 	reduceEdge(l, length-tail/size, length, head, fold)
 	bytes := length * size

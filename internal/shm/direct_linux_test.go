@@ -66,7 +66,7 @@ func (g *tenancy) close(t rapid.TB) {
 // reduce posts and carries out an AllReduce at one rank.
 func (g *tenancy) reduce(rank int, call uint64, dst, src []int64, fold Reducer[int64]) error {
 	l, a := g.lanes[rank], g.arenas[rank]
-	l.PostVectors(&Header{call}, kernel.Bytes(src), Refs{Dst: a.Ref(kernel.Bytes(dst)), Src: a.Ref(kernel.Bytes(src))})
+	l.PostVectors(&Header{call}, kernel.Bytes(src), Offsets{Dst: a.Ref(kernel.Bytes(dst)), Src: a.Ref(kernel.Bytes(src))})
 	bounds := make([]int, l.size+1)
 	for r := range bounds {
 		bounds[r] = r * len(src) / l.size

@@ -45,7 +45,7 @@
 //	seg.UseEvents(event, wakers)
 //	watch := seg.WatchDeaths(func(rank int) { seg.Revoke() })
 //	lane := seg.Lane(0, []int{0, 1, 2})
-//	lane.PostVectors(header, src, refs)
+//	lane.PostVectors(header, src, offsets)
 //	err = shm.AllReduce(lane, vectors, shm.Everyone)
 //
 // NewMemory returns memory in a file without a name (memfd). The kernel frees this memory at the

@@ -84,7 +84,7 @@ func TestEventsWake(t *testing.T) {
 		last := round % n
 		met := make(chan error, n)
 		meet := func(l *Lane) {
-			l.Post(&Header{uint64(round)}, Refs{})
+			l.Post(&Header{uint64(round)}, Offsets{})
 			met <- l.AwaitAll()
 		}
 		for i, l := range lanes {
@@ -185,7 +185,7 @@ func TestWakeUnknown(t *testing.T) {
 	lanes[0].segment.wake(1 << 1) // rank 1 has no event
 	defer withEvents(t, lanes)()
 	lanes[0].own().slots[0].posted.sleepers.Store(^uint64(0))
-	lanes[0].Post(&Header{}, Refs{})
+	lanes[0].Post(&Header{}, Offsets{})
 	if got := lanes[0].own().slots[0].posted.sleepers.Load(); got != 0 {
 		t.Errorf("sleepers %b", got)
 	}

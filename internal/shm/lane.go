@@ -79,10 +79,10 @@ func (e *MismatchError) Error() string {
 // Post posts this rank's description of its next call. The inline vectors, together at most Inline
 // bytes, are part of the description. Post copies its arguments and never waits, because a rank
 // uses its two slots in turn.
-func (l *Lane) Post(h *Header, refs Refs, inline ...[]byte) {
+func (l *Lane) Post(h *Header, offsets Offsets, inline ...[]byte) {
 	p := &l.own().slots[l.calls%2]
 	p.header.set(h)
-	p.refs.Dst, p.refs.Src = refs.Dst, refs.Src
+	p.offsets.Dst, p.offsets.Src = offsets.Dst, offsets.Src
 	p.digest = h.digest()
 	n := 0
 	for _, b := range inline {

@@ -41,7 +41,7 @@ func TestSteal(t *testing.T) {
 	for call := range n { // one rank after the other makes its call, before the others run
 		for r, l := range g.lanes {
 			a := g.arenas[r]
-			l.PostVectors(&Header{uint64(call)}, kernel.Bytes(src[r]), Refs{Dst: a.Ref(kernel.Bytes(dst[r])), Src: a.Ref(kernel.Bytes(src[r]))})
+			l.PostVectors(&Header{uint64(call)}, kernel.Bytes(src[r]), Offsets{Dst: a.Ref(kernel.Bytes(dst[r])), Src: a.Ref(kernel.Bytes(src[r]))})
 		}
 		for i := range n {
 			r, folded := (call+i)%n, 0

@@ -55,7 +55,7 @@ func playRank(spec string) error {
 		for j := range p.src {
 			p.src[j] = float32(i + p.rank + j%16)
 		}
-		p.lane.Post(&Header{uint64(2 * i)}, Refs{})
+		p.lane.Post(&Header{uint64(2 * i)}, Offsets{})
 		if err := p.lane.AwaitAll(); err != nil {
 			return err
 		}
@@ -122,12 +122,12 @@ func (p *player) call(h *Header) error {
 	}
 	switch p.engine {
 	case "small":
-		p.lane.Post(h, Refs{}, kernel.Bytes(p.src))
+		p.lane.Post(h, Offsets{}, kernel.Bytes(p.src))
 		return Small(p.lane, p.dst, kernel.Add[float32])
 	case "staged":
-		p.lane.Post(h, Refs{})
+		p.lane.Post(h, Offsets{})
 	case "direct":
-		p.lane.PostVectors(h, kernel.Bytes(p.src), Refs{Ref(p.bytes + 1), 1})
+		p.lane.PostVectors(h, kernel.Bytes(p.src), Offsets{Ref(p.bytes + 1), 1})
 	}
 	return AllReduce(p.lane, v, Everyone)
 }

@@ -87,11 +87,11 @@ type chunk struct {
 type slot struct {
 	posted counter // number of calls that the rank has posted, this one included
 	// digest is the digest of the header. Comparing it needs no other cache line.
-	digest uint64
-	inline [Inline]byte
-	header Header
-	refs   Refs
-	_      [2*cacheLine - unsafe.Sizeof(counter{}) - 8 - unsafe.Sizeof(Header{}) - unsafe.Sizeof(Refs{})]byte
+	digest  uint64
+	inline  [Inline]byte
+	header  Header
+	offsets Offsets
+	_       [2*cacheLine - unsafe.Sizeof(counter{}) - 8 - unsafe.Sizeof(Header{}) - unsafe.Sizeof(Offsets{})]byte
 }
 
 // Header describes a call to the other ranks of a lane. It must be equal at all ranks.
@@ -121,9 +121,9 @@ func (h *Header) digest() uint64 {
 	return (a^v^v>>32)*prime ^ b
 }
 
-// Refs are the positions of a rank's vectors in its arena, as Arena.Ref returns them; 0 for a
+// Offsets are the positions of a rank's vectors in its arena, as Arena.Ref returns them; 0 for a
 // vector in ordinary memory.
-type Refs struct{ Dst, Src Ref }
+type Offsets struct{ Dst, Src Ref }
 
 // rankBlocksSize returns the bytes of the blocks of one of n ranks. One rank's blocks fit the
 // cache of a core, all blocks fit the shared cache. Each chunk of a block has room for its part of

@@ -26,7 +26,7 @@
 //
 // Every parameter has an exponent of its own, because the gradients of weights and biases differ by
 // orders of magnitude. A value g becomes round(g * 2^exponent). In a step of K microbatches the
-// magnitude of each value has at most 30 - floor(log2(K)) bits. This number is called the room;
+// magnitude of each value has at most 30 - floor(log2(K)) bits. This number is called the capacity;
 // with it no sum of K values can overflow.
 //
 // A peak is the binary exponent of the largest magnitude in a microbatch's gradient of a
@@ -34,8 +34,8 @@
 // So the peaks of a step do not depend on the assignment of microbatches, and neither do the two
 // decisions made from them: whether the step fits, and the next scale.
 //
-// The next scale puts the peak of the last step below the room by the headroom: 6 bits, or a third
-// of the room if that is less (from 8192 microbatches on). A step has to be computed again if
+// The next scale puts the peak of the last step below the capacity by the headroom: 6 bits, or a third
+// of the capacity if that is less (from 8192 microbatches on). A step has to be computed again if
 // some gradient grew by more than a factor of 2^headroom (64) within one step; then the scale made
 // from the step's own peaks is certain to fit. When gradients shrink, the exponents follow by half
 // of the way per step (hysteresis), so that oscillating gradients do not overflow again and again.

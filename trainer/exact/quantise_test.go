@@ -156,11 +156,11 @@ func TestNoSumWraps(t *testing.T) {
 	for _, k := range []int{1, 2, 3, 32, 100, 1000, MaxMicrobatches} {
 		s := newScale(t, 1, k)
 		e := s.exponent(0)
-		// This is the largest float32 below 2^(room-e). Its peak is the largest that fits the room.
-		g := math.Nextafter32(float32(math.Ldexp(1, s.room-e)), 0)
-		over := float32(math.Ldexp(1, s.room-e))
+		// This is the largest float32 below 2^(capacity-e). Its peak is the largest that fits the capacity.
+		g := math.Nextafter32(float32(math.Ldexp(1, s.capacity-e)), 0)
+		over := float32(math.Ldexp(1, s.capacity-e))
 		if !s.Fits([]Peak{PeakOf([]float32{g})}) || s.Fits([]Peak{PeakOf([]float32{over})}) {
-			t.Fatalf("%d microbatches: the limit is not at 2^%d", k, s.room-e)
+			t.Fatalf("%d microbatches: the limit is not at 2^%d", k, s.capacity-e)
 		}
 		sums, want := make([]int32, 2), int64(0)
 		for range k {

@@ -31,7 +31,7 @@ const notFinite Peak = 255
 // Scale holds the exponents of all parameters for one attempt at a step. It is an immutable
 // value, equal at all peers; Next makes a new one.
 type Scale struct {
-	room      int    // bits of the magnitude: |quantised value| <= 2^room
+	capacity  int    // bits of the magnitude: |quantised value| <= 2^capacity
 	exponents []int8 // by parameter
 }
 
@@ -56,11 +56,11 @@ func Restore(exponents []int8, microbatches int) (Scale, error) {
 			return Scale{}, fmt.Errorf("exact: scale: exponent %d of parameter %d is below %d", e, i, minExponent)
 		}
 	}
-	return Scale{room: roomFor(microbatches), exponents: slices.Clone(exponents)}, nil
+	return Scale{capacity: capacityFor(microbatches), exponents: slices.Clone(exponents)}, nil
 }
 
-// roomFor returns the largest r with microbatches * 2^r <= 2^31 - 1.
-func roomFor(microbatches int) int { return bits.Len32(uint32((1<<31-1)/microbatches)) - 1 }
+// capacityFor returns the largest r with microbatches * 2^r <= 2^31 - 1.
+func capacityFor(microbatches int) int { return bits.Len32(uint32((1<<31-1)/microbatches)) - 1 }
 
 // Exponents returns the argument of Restore, one number per parameter. The slice is a part of the
 // scale and must not be changed.
@@ -68,7 +68,7 @@ func (s Scale) Exponents() []int8 { return s.exponents }
 
 // Equal reports whether both scales quantise in the same way.
 func (s Scale) Equal(t Scale) bool {
-	return s.room == t.room && slices.Equal(s.exponents, t.exponents)
+	return s.capacity == t.capacity && slices.Equal(s.exponents, t.exponents)
 }
 
 // Fits reports whether sums made with this scale can be used: no value was too large and, for a
@@ -92,7 +92,7 @@ func NotFinite(peaks []Peak) int { return slices.Index(peaks, notFinite) }
 // same step. peaks are as for Fits. The result depends on s and peaks only.
 func (s Scale) Next(peaks []Peak) Scale {
 	s.checkLength(peaks)
-	next := Scale{room: s.room, exponents: make([]int8, len(peaks))}
+	next := Scale{capacity: s.capacity, exponents: make([]int8, len(peaks))}
 	for i, p := range peaks {
 		next.exponents[i] = s.next(s.exponents[i], p)
 	}
@@ -112,19 +112,19 @@ func (s Scale) next(exponent int8, p Peak) int8 {
 	return int8(want)
 }
 
-// ideal returns the exponent with which values below 2^(p-126) leave headroom bits of the room
-// free. It is at least -118, because p is at most 254 and the room at least 14.
+// ideal returns the exponent with which values below 2^(p-126) leave headroom bits of the capacity
+// free. It is at least -118, because p is at most 254 and the capacity at least 14.
 func (s Scale) ideal(p Peak) int {
-	return min(s.room-s.headroom()-(int(p)-126), maxExponent)
+	return min(s.capacity-s.headroom()-(int(p)-126), maxExponent)
 }
 
 // headroom returns the number of bits by which the peak may grow from one step to the next. It is
-// a part of the room, so a small room has less of it.
-func (s Scale) headroom() int { return min(6, s.room/3) }
+// a part of the capacity, so a small capacity has less of it.
+func (s Scale) headroom() int { return min(6, s.capacity/3) }
 
 // guess returns the exponent of a parameter without history. It is the ideal exponent for a largest
 // magnitude between 2 and 4.
-func (s Scale) guess() int { return s.room - s.headroom() - 2 }
+func (s Scale) guess() int { return s.capacity - s.headroom() - 2 }
 
 // exponent returns the exponent with which parameter i is quantised.
 func (s Scale) exponent(i int) int {
@@ -134,9 +134,9 @@ func (s Scale) exponent(i int) int {
 	return s.guess()
 }
 
-// over reports whether values below 2^(p-126) might exceed the room. It depends on the peak
+// over reports whether values below 2^(p-126) might exceed the capacity. It depends on the peak
 // alone, so it holds for a step exactly if it holds for one of the step's microbatches.
-func (s Scale) over(i int, p Peak) bool { return p != 0 && int(p)-126+s.exponent(i) > s.room }
+func (s Scale) over(i int, p Peak) bool { return p != 0 && int(p)-126+s.exponent(i) > s.capacity }
 
 // blurred reports whether the guess for a parameter without history loses more than 8 bits against
 // the ideal exponent, or more than half of the bits below the headroom if that is less. In later
@@ -144,7 +144,7 @@ func (s Scale) over(i int, p Peak) bool { return p != 0 && int(p)-126+s.exponent
 // attempt.
 func (s Scale) blurred(i int, p Peak) bool {
 	lost := s.ideal(p) - s.guess()
-	return s.exponents[i] == unset && p != 0 && lost > min(8, (s.room-s.headroom())/2)
+	return s.exponents[i] == unset && p != 0 && lost > min(8, (s.capacity-s.headroom())/2)
 }
 
 // checkLength panics if the number of peaks is not the number of parameters.

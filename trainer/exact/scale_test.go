@@ -10,9 +10,9 @@ import (
 
 func TestRoom(t *testing.T) {
 	for k := 1; k <= MaxMicrobatches; k++ {
-		r := roomFor(k)
+		r := capacityFor(k)
 		if int64(k)<<r > math.MaxInt32 || int64(k)<<(r+1) <= math.MaxInt32 {
-			t.Fatalf("%d microbatches: room of %d bits", k, r)
+			t.Fatalf("%d microbatches: capacity of %d bits", k, r)
 		}
 	}
 }

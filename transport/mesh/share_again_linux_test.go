@@ -84,7 +84,7 @@ func sumInMemory(t *testing.T, all []*shmGroup) {
 			l := s.segment.Lane(0, s.ranks)
 			for call := range 10 {
 				sum := []int64{0}
-				l.Post(&shm.Header{uint64(call)}, shm.Refs{}, kernel.Bytes([]int64{int64(call + s.localRank)}))
+				l.Post(&shm.Header{uint64(call)}, shm.Offsets{}, kernel.Bytes([]int64{int64(call + s.localRank)}))
 				err := shm.Small(l, sum, kernel.Add[int64])
 				if n := int64(len(all)); err == nil && sum[0] != n*int64(call)+n*(n-1)/2 {
 					err = fmt.Errorf("rank %d of %d has the sum %d in call %d", s.localRank, n, sum[0], call)
@@ -167,7 +167,7 @@ func TestLateRankOfOldView(t *testing.T) {
 			for j := range old[2].memory.Bytes() {
 				old[2].memory.Bytes()[j] = i
 			}
-			l.Post(&shm.Header{}, shm.Refs{}) // the memory now says that all ranks sleep, so Post wakes them
+			l.Post(&shm.Header{}, shm.Offsets{}) // the memory now says that all ranks sleep, so Post wakes them
 		}
 	}()
 	for range 10 {

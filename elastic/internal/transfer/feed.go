@@ -22,11 +22,10 @@ type feed struct {
 
 	received atomic.Int64 // step of the last received update
 	tired    atomic.Bool  // set by Follow: the present donor is too slow
-	// turn rotates the list of the donors in use: the number of donors that come last instead of
-	// first.
+	// turn is the number of donors at the head of the list of the donors in use that are asked last.
 	turn int
-	// silent rotates the list of all donors: the number of donors at the head of Options.Donors
-	// that come last, because they have not answered.
+	// silent is the number of donors at the head of Options.Donors that have not answered. They are
+	// asked last.
 	silent atomic.Int64
 }
 

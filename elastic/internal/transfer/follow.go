@@ -109,7 +109,7 @@ func (f *follower) take(it item) error {
 		f.at, f.behind, f.begun = it.at, it.at-f.applied, time.Now()
 		// The distance is the number of missing steps. After one window in which it did not shrink
 		// another donor is tried; after two such windows in a row the newcomer gives up.
-		switch f.gauge.strike(it.at, f.applied, f.level) {
+		switch f.gauge.record(it.at, f.applied, f.level) {
 		case 1:
 			f.fd.tired.Store(true)
 		case 2:
@@ -144,7 +144,7 @@ type gauge struct {
 	updates     int64 // number of updates applied
 	// bytes is the number of bytes of these updates.
 	bytes   int64
-	strikes int // number of windows in a row in which the distance did not shrink
+	stalled int // number of windows in a row in which the distance did not shrink
 
 	needed, measured float64 // rates in bytes a second, see NeverLevelError
 }
@@ -155,14 +155,14 @@ func (g *gauge) add(bytes int64) {
 	g.bytes += bytes
 }
 
-// strike records a new distance. If it ends a window in which the distance did not shrink it
+// record records a new distance. If it ends a window in which the distance did not shrink it
 // returns the number of such windows in a row, and otherwise 0.
-func (g *gauge) strike(at, applied int64, level bool) int {
+func (g *gauge) record(at, applied int64, level bool) int {
 	now := time.Now()
 	elapsed := now.Sub(g.begun)
 	if g.begun.IsZero() || level {
 		g.restart(now, at, applied)
-		g.strikes = 0
+		g.stalled = 0
 		return 0
 	}
 	// The rates are computed even if the window is not complete yet.
@@ -172,12 +172,12 @@ func (g *gauge) strike(at, applied int64, level bool) int {
 	}
 	behind := at - applied
 	if behind > 1 && behind >= g.at-g.applied {
-		g.strikes++
+		g.stalled++
 	} else {
-		g.strikes = 0
+		g.stalled = 0
 	}
 	g.restart(now, at, applied)
-	return g.strikes
+	return g.stalled
 }
 
 // rates computes the rates of the present window so far.

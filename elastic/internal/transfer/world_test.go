@@ -110,13 +110,13 @@ func (w *world) commit() {
 	fold(w.state, u)
 	for _, n := range w.nodes {
 		if n.dead.Err() == nil {
-			w.tell(n, u)
+			w.commitTo(n, u)
 		}
 	}
 }
 
-// tell reports the step to one donor.
-func (w *world) tell(n *node, update []byte) {
+// commitTo reports the step to one donor.
+func (w *world) commitTo(n *node, update []byte) {
 	if n.donor.Wanted(w.step) {
 		w.check(n.donor.Snapshot(w.step, w.save(n)))
 	}

@@ -16,9 +16,9 @@ import (
 // broad is an eager model that computes several microbatches in one call. It is not safe for concurrent use.
 type broad struct {
 	*eager
-	most int   // samples per call, at most
-	room int   // samples that fit in memory; 0 for no limit
-	done []int // samples of each call
+	most   int   // samples per call, at most
+	memory int   // samples that fit in memory; 0 for no limit
+	done   []int // samples of each call
 }
 
 func (m *broad) Model() trainer.Model {
@@ -29,7 +29,7 @@ func (m *broad) Model() trainer.Model {
 
 // fits records a call, and fails if the call exceeds the memory.
 func (m *broad) fits(samples []int) error {
-	if m.room > 0 && len(samples) > m.room {
+	if m.memory > 0 && len(samples) > m.memory {
 		return fmt.Errorf("%d samples: %w", len(samples), trainer.ErrOutOfMemory)
 	}
 	m.done = append(m.done, len(samples))
@@ -49,9 +49,9 @@ func (m *broad) gradient(b *trainer.Batch) (float64, error) {
 }
 
 // broadly makes the members of an arena train broad models, and returns the models.
-func (a *arena) broadly(t *testing.T, most, room int) (all func() []*broad) {
+func (a *arena) broadly(t *testing.T, most, memory int) (all func() []*broad) {
 	eagers := a.eagerly(t, nil)
-	a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = &broad{eager: x.trained.(*eager), most: most, room: room} })
+	a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = &broad{eager: x.trained.(*eager), most: most, memory: memory} })
 	return func() (models []*broad) {
 		eagers()
 		for _, x := range a.actors {
@@ -135,8 +135,8 @@ func TestExactMicrobatchesTogether(t *testing.T) {
 	cfg.Gradients.Exact = true
 	want := oneAlone(t, cfg)
 	for name, c := range map[string]struct {
-		most, room int
-		samples    []int // samples of a step's calls
+		most, memory int
+		samples      []int // samples of a step's calls
 	}{
 		"the whole share": {1000, 0, []int{16}},
 		"most of it":      {15, 0, []int{4, 12}},
@@ -145,7 +145,7 @@ func TestExactMicrobatchesTogether(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			a := newArena(2, cfg)
-			models := a.broadly(t, c.most, c.room)
+			models := a.broadly(t, c.most, c.memory)
 			a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = perMicrobatch{broad: x.trained.(*broad)} })
 			a.play(t)
 			if sha := a.check(t, name); sha != want {
@@ -287,19 +287,19 @@ func killBroad(t *testing.T, exactly bool) {
 func TestWholeShares(t *testing.T) {
 	want := oneAlone(t, dyadic(6))
 	for _, host := range []string{"", "here"} {
-		for _, room := range []int{0, 12} {
+		for _, memory := range []int{0, 12} {
 			synctest.Test(t, func(t *testing.T) {
 				a := newArena(2, dyadic(6))
 				a.first[0].Host, a.first[1].Host = host, host
-				models := a.broadly(t, 0, room)
+				models := a.broadly(t, 0, memory)
 				a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = undivided{x.trained.(*broad)} })
 				a.play(t)
-				about := fmt.Sprintf("host %q, room for %d samples", host, room)
+				about := fmt.Sprintf("host %q, memory for %d samples", host, memory)
 				if sha := a.check(t, about); sha != want {
 					t.Errorf("%s: weights %s, want %s", about, sha, want)
 				}
 				for _, m := range models() {
-					if last := m.done[len(m.done)-1]; room == 0 && (last != 16 || len(m.done) != 6) || room > 0 && last != 8 {
+					if last := m.done[len(m.done)-1]; memory == 0 && (last != 16 || len(m.done) != 6) || memory > 0 && last != 8 {
 						t.Errorf("%s: calls of %d samples", about, m.done)
 					}
 				}
