@@ -76,7 +76,7 @@ func copies(all []account) ([]copying, error) {
 		}
 	}
 	if high < 0 {
-		return nil, fmt.Errorf("no member has a state")
+		return nil, fmt.Errorf("no member holds a valid state: start the job again, from a checkpoint if there is one")
 	}
 	// Only members that hold the most common state may send it.
 	ahead = sameStates(all, ahead)

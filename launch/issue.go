@@ -39,7 +39,7 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 		}
 	}
 	// The ticket's key is made from a random seed. The ticket admits peers once the members have
-	// agreed to it. The seed is secret: only this peer has it, and the other members store the
+	// agreed to it. The seed is secret: it goes only into the ticket. The other members store the
 	// public key.
 	seed := [ticket.SeedSize]byte{}
 	if _, err := rand.Read(seed[:]); err != nil {

@@ -122,7 +122,7 @@ func (o outcome) summary(done *event.Done, status int) string {
 	case status == 0:
 		return fmt.Sprintf("the job finished, but before its end %s", formatExits(failures))
 	}
-	return fmt.Sprintf("the job did not finish; first %s", formatExits(failures[:1]))
+	return fmt.Sprintf("the job did not finish; likely cause: %s", formatExits(failures[:1]))
 }
 
 // shownExits bounds the number of processes in a line.

@@ -166,7 +166,7 @@ func checkTicket(text string, now time.Time) (job string, err error) {
 		return "", err
 	}
 	if now.After(t.Expiry) {
-		return "", fmt.Errorf(`%w at %s, and this clock says %s: ask for a new one with "elrun ticket %s"`, ticket.ErrExpired,
+		return "", fmt.Errorf(`%w at %s, and the clock here says %s: ask for a new one with "elrun ticket %s"`, ticket.ErrExpired,
 			t.Expiry.Format(time.RFC3339), now.UTC().Format(time.RFC3339), t.Job)
 	}
 	if err := validJob(t.Job); err != nil {

@@ -226,7 +226,7 @@ type group struct {
 	nodes map[int]uint // the nodes of each host or site, as bit set
 }
 
-// newGroup returns the partition in which node i is in of[i].
+// newGroup returns the partition that puts node i into host or site of[i].
 func newGroup(of []int) group {
 	g := group{of, make(map[int]uint)}
 	for node, h := range of {

@@ -68,8 +68,8 @@ func (f *forward) another() bool {
 // share differs from the expected share.
 var errAnother = errors.New("the share of this peer has changed since the call began")
 
-// lookAhead makes the first call of the step after step t, if that call may begin now. finish
-// finishes step t.
+// lookAhead makes the first call of the step after step t, if that call may begin now. The
+// call runs finish, which ends step t, before it computes gradients.
 func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, finish func() error) {
 	if !overlaps(o.model, o.cfg.Gradients) || t.plan.step >= o.plan.steps {
 		return

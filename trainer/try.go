@@ -31,8 +31,8 @@ type try struct {
 	computed time.Time
 }
 
-// readyAt returns the callback for complete gradients. Only the last call of a share completes the
-// sums, so only its gradients may be reduced.
+// readyAt returns the callback for complete gradients. All calls of a share add to
+// the same sums. So only the last call reports parts of the sums as ready to be reduced.
 func (t *try) readyAt(last bool) func(i, from int) {
 	if last {
 		return t.sums.ready

@@ -40,8 +40,8 @@ const (
 	ticketPeriod = 10 * time.Second
 	// maxConns bounds the concurrent connections. Further connections wait.
 	maxConns = 64
-	// recentPeriod is the time after its last question for which a launcher that is not in the DNS
-	// counts as present.
+	// recentPeriod is how long a launcher that is not in the DNS counts as present after its last
+	// question.
 	recentPeriod = 10 * time.Second
 )
 

@@ -124,17 +124,17 @@ func callOf(l *Lane, k uint64, kind string, root int, bounds []int, fold Reducer
 	switch kind {
 	case "small":
 		v := whole[:min(len(whole), Inline/8)]
-		l.Post(h, Refs{}, kernel.Bytes(v))
+		l.Post(h, Offsets{}, kernel.Bytes(v))
 		return errors.Join(Small(l, v, join), folded(v, l.size, 0))
 	case "meet":
-		l.Post(h, Refs{})
+		l.Post(h, Offsets{})
 		return l.AwaitAll()
 	case "scatter":
-		l.Post(h, Refs{})
+		l.Post(h, Offsets{})
 		dst := make([]int64, end-first)
 		return errors.Join(ReduceScatter(l, Vectors[int64]{Dst: dst, Src: whole, Bounds: bounds, Reduce: fold}), folded(dst, l.size, first))
 	case "allreduce", "reduce":
-		l.Post(h, Refs{})
+		l.Post(h, Offsets{})
 		if kind == "allreduce" {
 			root = Everyone
 		}
@@ -144,7 +144,7 @@ func callOf(l *Lane, k uint64, kind string, root int, bounds []int, fold Reducer
 		}
 		return errors.Join(err, unchanged(whole, l.rank))
 	}
-	l.Post(h, Refs{})
+	l.Post(h, Offsets{})
 	if kind == "gather" {
 		root = Everyone
 	}
@@ -170,7 +170,7 @@ func unchanged(v []int64, rank int) error {
 	return nil
 }
 
-// folded checks that v[first:] is the result of n ranks.
+// folded checks that v has the elements from first on of the result of n ranks.
 func folded(v []int64, n, first int) error {
 	for i, got := range v {
 		if w := want(n, first+i); got != w {
@@ -216,7 +216,7 @@ func TestShortBlocksWithArenas(t *testing.T) {
 		for i := range v {
 			v[i] = input(rank, i)
 		}
-		l.PostVectors(&Header{1}, kernel.Bytes(v), Refs{Dst: 1, Src: 1})
+		l.PostVectors(&Header{1}, kernel.Bytes(v), Offsets{Dst: 1, Src: 1})
 		if err := AllReduce(l, Vectors[int64]{Dst: v, Src: v, Reduce: Reducer[int64]{Pair: join}}, Everyone); err != nil {
 			return err
 		}
@@ -236,7 +236,7 @@ func TestShortBlocksWithArenas(t *testing.T) {
 func TestMismatch(t *testing.T) {
 	lanes := group(t, 3)
 	errs := each(3, func(rank int) error {
-		lanes[rank].Post(&Header{7, uint64(rank / 2)}, Refs{})
+		lanes[rank].Post(&Header{7, uint64(rank / 2)}, Offsets{})
 		return lanes[rank].AwaitAll()
 	})
 	for rank, err := range errs {
@@ -264,13 +264,13 @@ func revokeAndGone(t *testing.T, lanes []*Lane) {
 			}
 		}
 	}
-	lanes[2].Post(&Header{1}, Refs{}) // rank 2 takes part in the first call, not in the second
+	lanes[2].Post(&Header{1}, Offsets{}) // rank 2 takes part in the first call, not in the second
 	errs := make(chan error, 2)
 	for _, l := range lanes[:2] {
 		go func() {
-			l.Post(&Header{1}, Refs{})
+			l.Post(&Header{1}, Offsets{})
 			err := l.AwaitAll()
-			l.Post(&Header{2}, Refs{})
+			l.Post(&Header{2}, Offsets{})
 			errs <- errors.Join(err, l.AwaitAll())
 		}()
 	}

@@ -83,7 +83,7 @@ func (a *attacker) replay(ctx context.Context) error {
 
 // letters sends every kind of control message, and kinds that do not exist.
 func (a *attacker) letters(ctx context.Context) error {
-	beat := []byte{beatLetter, 1<<5 - 1} // all flags except the one for the first view
+	beat := []byte{beatLetter, 0xff &^ (1 << 5)} // all flags except flagFirst, after which a hash would follow
 	beat = binary.AppendUvarint(binary.AppendUvarint(beat, 1<<40), 1<<40)
 	all := [][]byte{nil, beat, append(slices.Clone(beat), "busy"...), {yieldLetter, 1}, {foreignLetter}}
 	for kind := range byte(lastLetter) {

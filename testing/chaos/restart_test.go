@@ -54,5 +54,5 @@ func TestKillWithRestart(t *testing.T) {
 // tellsFailure reports whether text, the output of a launcher, says that there is no result, or
 // that all peers with the result were killed before they ended.
 func tellsFailure(text string) bool {
-	return strings.Contains(text, "the job did not finish") || strings.Contains(text, "the job fails: its result was there")
+	return strings.Contains(text, "the job did not finish") || strings.Contains(text, "the job fails: it had a result")
 }

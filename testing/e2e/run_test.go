@@ -105,7 +105,7 @@ func TestKilledPeer(t *testing.T) {
 		t.Errorf("survivors do not name the dead peer")
 	}
 	e.Expect(t, "peer 1 ("+e.field(t, 1, "id")+") is lost: it was killed by signal 9 (killed), pid "+e.field(t, 1, "pid"),
-		"the job did not finish; first peer 1 (pid ")
+		"the job did not finish; likely cause: peer 1 (pid ")
 }
 
 func TestInterrupted(t *testing.T) {

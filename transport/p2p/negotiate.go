@@ -85,8 +85,8 @@ func readChoice(s *stream) (choice, error) {
 	return decodeChoice(b)
 }
 
-// sendChoice sends a choice. If the write fails, or ctx has ended, it resets c, which may be nil:
-// the other side does not know that c exists.
+// sendChoice sends a choice. If the write fails, or ctx has ended, it resets c, because the other
+// side does not know that c exists. c may be nil.
 func sendChoice(ctx context.Context, s *stream, c *direct.Conn, what choice) error {
 	err := context.Cause(ctx)
 	if err == nil {

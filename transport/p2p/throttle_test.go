@@ -23,7 +23,7 @@ func waited(f func()) time.Duration {
 	return time.Since(begun)
 }
 
-// forTokens returns the time in which n tokens come at a part of the rate.
+// forTokens returns the time in which an outsider gets n tokens if that many parts share the rate.
 func forTokens(n, parts int) time.Duration {
 	return time.Duration(float64(n*parts) / outsiderRate * float64(time.Second))
 }
