@@ -58,7 +58,7 @@ type Trier interface {
 var ErrNotYet = errors.New("cannot be decided yet")
 
 // errUnreachable means that a newcomer and a member cannot connect to each other.
-var errUnreachable = errors.New("cannot connect: let one of them listen where the other can reach it, or allow a relay")
+var errUnreachable = errors.New("cannot connect: make one of the two reachable from the other, or allow a relay")
 
 // approval is one member's permission for a newcomer to join. The member admits a newcomer only if
 // it holds an approval for the newcomer when the newcomer's membership machine requests admission.

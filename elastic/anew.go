@@ -64,7 +64,7 @@ func (g *Group) begin(err error) error {
 		return err
 	}
 	if g.state != nil && g.torn {
-		return fmt.Errorf("%w: no member is left, and the state that this peer was copying is incomplete", ErrNoView)
+		return fmt.Errorf("%w: no member is left, and this peer has only a part of the state: start the job again, from a checkpoint if there is one", ErrNoView)
 	}
 	// The driver of the old membership ends before the new one begins, as both use one network.
 	old := g.current()

@@ -98,7 +98,7 @@ func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 // donors that sent a chunk whose content does not match the majority's hash.
 func (j *joiner) nameOdd(snap *transfer.Snapshot) {
 	for _, forger := range snap.Forged {
-		j.d.emit(0, event.Forged{Who: ID(forger).Short(), Reason: "it sent a chunk of the state that has another hash than most members report"})
+		j.d.emit(0, event.Forged{Who: ID(forger).Short(), Reason: "a chunk has another hash than most members report"})
 	}
 	for _, odd := range snap.Odd {
 		if !slices.Contains(snap.Forged, odd) {

@@ -158,7 +158,7 @@ func TestNewcomerApart(t *testing.T) {
 			}
 		}
 		parked := r.sink.of("parked")
-		if len(parked) != 1 || !strings.HasPrefix(parked[0].Body.(event.Parked).Reason, "it and member1 cannot connect: ") {
+		if len(parked) != 1 || !strings.HasPrefix(parked[0].Body.(event.Parked).Reason, "the newcomer and member1 cannot connect: ") {
 			t.Errorf("parked: %v", parked)
 		}
 	})

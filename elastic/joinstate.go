@@ -200,7 +200,7 @@ func (a *joinState) follow(long time.Duration, gone <-chan struct{}, level bool)
 	case errors.As(err, &never):
 		a.replayer = nil
 		a.d.emit(0, event.Parked{Who: a.d.ep.Self.ID.Short(), Reason: fmt.Sprintf(
-			"%v: the members admit it and pause for about %v, while it copies the state", never, a.copied.Round(time.Millisecond))})
+			"%v; the members pause for about %v while the newcomer copies the state", never, a.copied.Round(time.Millisecond))})
 		return a.follow(long, gone, level)
 	case ctx.Err() != nil:
 		return nil
@@ -227,7 +227,7 @@ func (a *joinState) logParked(why string) {
 	case now.Before(a.tellAt):
 		return
 	default:
-		why = fmt.Sprintf("%s; it has waited for %v", why, waited.Round(time.Second))
+		why = fmt.Sprintf("%s; waiting for %v so far", why, waited.Round(time.Second))
 		a.tellAt = now.Add(waited)
 	}
 	a.told = kind

@@ -139,7 +139,7 @@ func errCutOff(m Member) error {
 	if m.Host != "" {
 		where = " on " + m.Host
 	}
-	return fmt.Errorf("it and %s%s %w", m.ID.Short(), where, errUnreachable)
+	return fmt.Errorf("the newcomer and %s%s %w", m.ID.Short(), where, errUnreachable)
 }
 
 // errUnmet returns the error that a newcomer has not tried yet to connect with the peer m.

@@ -68,7 +68,7 @@ func TestNewcomersApart(t *testing.T) {
 				}
 			}
 			reasons := r.parkings()
-			if len(reasons) != 1 || !strings.HasPrefix(reasons[0], "it and wcomer-") || !strings.Contains(reasons[0], " cannot connect: ") {
+			if len(reasons) != 1 || !strings.HasPrefix(reasons[0], "the newcomer and wcomer-") || !strings.Contains(reasons[0], " cannot connect: ") {
 				t.Errorf("parked: %q", reasons)
 			}
 		})

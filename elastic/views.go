@@ -123,7 +123,7 @@ func (d *driver) farewell(gone []Member) (lost []Member) {
 func (d *driver) over(p phase, n member.Notice) {
 	n.Why = d.shorten(n.Why, n.Before)
 	if p == left && d.report.get().Stalled {
-		p, n.Why = fenced, "stalled: the others waited for it, and it gave no reason (Busy)"
+		p, n.Why = fenced, "stalled: the others waited for this peer, and its program did not call Busy"
 	}
 	switch p {
 	case left:

@@ -101,7 +101,7 @@ func (ad *admission) grantOf(newcomer elastic.ID) (elastic.Entry, error) {
 
 // errNoClaim reports that a newcomer has not shown a claim here, or that this member cannot check
 // the claim yet.
-var errNoClaim = fmt.Errorf("it does not know the ticket of this peer yet: %w", elastic.ErrNotYet)
+var errNoClaim = fmt.Errorf("does not know the ticket of the newcomer yet: %w", elastic.ErrNotYet)
 
 // judge checks the claims of a newcomer against the current view. It returns the most definite
 // decision of all claims, so that the newcomer learns why it is refused.

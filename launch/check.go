@@ -63,7 +63,7 @@ func checkCores(cores, usable int, set string) Check {
 func checkMemory(available uint64) Check {
 	c := Check{Level: OK, Name: "memory", Found: fmt.Sprintf("%d MiB available", available>>20)}
 	if available < littleMemory {
-		c.Level, c.Advice = Warn, "start few peers: the system ends processes when it has no more"
+		c.Level, c.Advice = Warn, "start few peers: the system kills processes when no memory is left"
 	}
 	return c
 }
@@ -86,7 +86,7 @@ func parseAvailable(meminfo string) (bytes uint64, ok bool) {
 func checkDescriptors(limit uint64) Check {
 	c := Check{Level: OK, Name: "file descriptors", Found: fmt.Sprintf("%d for a process", limit)}
 	if limit < fewDescriptors {
-		c.Level, c.Advice = Warn, fmt.Sprintf("raise the limit (ulimit -n %d): elrun needs some for every peer", fewDescriptors)
+		c.Level, c.Advice = Warn, fmt.Sprintf("raise the limit (ulimit -n %d): elrun needs several open files for every peer", fewDescriptors)
 	}
 	return c
 }
@@ -127,7 +127,7 @@ func checkNetwork(all []address) Check {
 // the running jobs.
 func checkControl(running []string, err error) Check {
 	if err != nil {
-		return Check{Fail, "control sockets", err.Error(), "no peer can join a job without one"}
+		return Check{Fail, "control sockets", err.Error(), "without a control socket no peer can join a job"}
 	}
 	found := "they work; no job is running"
 	if len(running) > 0 {
@@ -156,7 +156,7 @@ func checkTCP(l link) Check {
 func checkQUIC(l link) Check {
 	c := checkLink("libp2p over QUIC", l)
 	if l.err != nil {
-		c.Level, c.Advice = Warn, "elrun connects peers over TCP and does not need it; something blocks UDP to "+loopback
+		c.Level, c.Advice = Warn, "elrun connects peers over TCP and works without QUIC; something blocks UDP to "+loopback
 	}
 	return c
 }

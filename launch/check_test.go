@@ -43,7 +43,7 @@ func TestChecks(t *testing.T) {
 		{checkNetwork(nil), Fail, "there is no other address; set the loopback interface up"},
 		{checkControl(nil, nil), OK, "they work; no job is running"},
 		{checkControl([]string{"a", "b"}, nil), OK, "they work; running: a, b"},
-		{checkControl([]string{"a"}, bad), Fail, "control sockets: blocked; no peer can join"},
+		{checkControl([]string{"a"}, bad), Fail, "control sockets: blocked; without a control socket no peer can join"},
 		{checkTCP(link{30 * ms, ms / 4, nil}), OK, "TCP and TLS: two hosts connected on 127.0.0.1 in 30.0 ms, round trip 0.25 ms"},
 		{checkTCP(link{err: bad}), Fail, "libp2p over TCP and TLS: blocked; see that"},
 		{checkQUIC(link{30 * ms, ms / 4, nil}), OK, "QUIC: two hosts"},

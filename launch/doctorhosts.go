@@ -147,7 +147,7 @@ func checkPath(c Check, w linkQuality) Check {
 		c.Found += fmt.Sprintf(", packets up to %d bytes", w.MTU)
 	}
 	if w.MTU > 0 && w.MTU < minMTU {
-		c.Level, c.Advice = Warn, "raise the MTU of the interface or of the tunnel between them, if there is no reason for it"
+		c.Level, c.Advice = Warn, "raise the MTU of the interface or of the tunnel between the two hosts, unless the MTU is low on purpose"
 	}
 	return c
 }

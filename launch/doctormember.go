@@ -88,7 +88,7 @@ func checkGreeting(addr string, want elastic.ID, g p2p.Greeting, err error) Chec
 	case g.Connect == 0:
 		c.Found, c.Advice = fmt.Sprintf("no connection: %s", clipNote(fmt.Sprint(err))), adviseConnect(err)
 	case g.ID == "":
-		c.Found, c.Advice = clipNote(fmt.Sprint(err)), "name the port of a peer: elrun ticket knows it"
+		c.Found, c.Advice = clipNote(fmt.Sprint(err)), "no peer of elrun answers at this port: get a new ticket of the job (elrun ticket), or name the port of a peer"
 	case want != "" && g.ID != want:
 		c.Found, c.Advice = fmt.Sprintf("another peer, %s, answers there: the peer that was looked for has ended", g.ID.Short()), "get a new ticket: elrun ticket"
 	case !g.Open:

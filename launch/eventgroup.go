@@ -87,7 +87,7 @@ func (l *membershipLog) formatGroup(w *eventGroup) string {
 	case n == 1:
 		return w.singleLine
 	case w.kind == (event.Parked{}).Name():
-		return fmt.Sprintf("%d peers cannot take part yet: %s; they wait", n, w.reason)
+		return fmt.Sprintf("%d peers cannot take part yet and wait: %s", n, w.reason)
 	case w.kind == (event.Resync{}).Name():
 		return fmt.Sprintf("%d peers have copied the state of the others%s", n, inBrackets(w.reason))
 	}

@@ -53,7 +53,7 @@ func (l *membershipLog) other(e event.Event, now time.Time) []string {
 func (l *membershipLog) formatOther(e event.Event) string {
 	switch b := e.Body.(type) {
 	case event.Parked:
-		return fmt.Sprintf("%s cannot take part yet: %s; it waits", l.describe(b.Who), b.Reason)
+		return fmt.Sprintf("%s cannot take part yet and waits: %s", l.describe(b.Who), b.Reason)
 	case event.Fenced:
 		return fmt.Sprintf("%s was put out of the group while it still runs%s; its state is void, and it joins again under a new ID",
 			l.describe(b.Who), inBrackets(b.Reason))
@@ -68,7 +68,7 @@ func (l *membershipLog) formatOther(e event.Event) string {
 		return fmt.Sprintf("%s has copied %s from the others in %.0f ms%s",
 			l.describe(b.Who), size(b.Bytes), b.MS, inBrackets(b.Reason))
 	case event.Forged:
-		return fmt.Sprintf("%s gave a newcomer a state that most members do not have (%s); the state was refused: check the memory of the host of %s, or kick it",
+		return fmt.Sprintf("%s sent a newcomer a wrong state (%s), which was refused: check the memory of the host of %s, or kick the peer",
 			l.describe(b.Who), b.Reason, l.describe(b.Who))
 	case event.Audit:
 		return l.formatAudit(b, e.Step)
@@ -92,7 +92,7 @@ func (l *membershipLog) formatAudit(a event.Audit, step int64) string {
 	names := strings.Join(who, " and ")
 	switch {
 	case a.Out:
-		return fmt.Sprintf("audit of step %d: %s put out, as %d of %d peers compute another result: it has bad memory, or cheats; check its host: earlier steps may be wrong, too",
+		return fmt.Sprintf("audit of step %d: %s put out, as %d of %d peers agree on another result: bad memory or a forged result; check the host, and go back to a checkpoint",
 			step, names, a.For, a.Of)
 	case len(who) > 0:
 		return fmt.Sprintf("audit of step %d: one of %s is wrong, and too few others are there to tell which; check their hosts, and go back to a checkpoint",

@@ -182,7 +182,7 @@ const (
 
 // errFrame reports a line that is no valid frame: the two elruns are of different versions, or
 // another program writes to the connection.
-var errFrame = errors.New("launch: bad frame between launcher and agent")
+var errFrame = errors.New("launch: bad frame between launcher and agent (use the same version of elrun on all hosts)")
 
 // decodeFrame decodes one line and checks everything that its reader relies on.
 func decodeFrame(line []byte) (frame, error) {

@@ -160,7 +160,7 @@ func (ad *admission) revoke(ctx context.Context, name string) (string, error) {
 	case len(named) > 0:
 		return "", fmt.Errorf("already revoked: %s", strings.Join(named, ", "))
 	case name != "":
-		return "", fmt.Errorf("the job has no such ticket, or it has expired (tickets are named by their text or ID)")
+		return "", fmt.Errorf("the job has no ticket with this text or ID, or the ticket has expired")
 	}
 	return "", errors.New("the job has no tickets")
 }

@@ -212,7 +212,7 @@ func TestNotices(t *testing.T) {
 	s.tell(2, 1, 0, event.Parked{Who: "m", Reason: "too slow"})
 	s.expect(t)
 	s.pass(collectPeriod)
-	s.expect(t, "<a> has copied 2.0 KiB from the others in 5 ms (behind)", "<m> cannot take part yet: too slow; it waits")
+	s.expect(t, "<a> has copied 2.0 KiB from the others in 5 ms (behind)", "<m> cannot take part yet and waits: too slow")
 	s.pass(costPeriod)
 	s.expect(t, "<b> was put out of the group while it still runs (silent); its state is void, and it joins again under a new ID")
 	for _, who := range []string{"a", "b"} {
@@ -315,7 +315,7 @@ func TestMembershipLogStalled(t *testing.T) {
 	s.tell(2, 2, 0, event.Leave{Who: "c", Reason: "stalled"})
 	s.view(2, "leave", "ab")
 	s.pass(time.Hour)
-	s.expect(t, "epoch 2: <c> has left (stalled: the others waited for it, and it gave no reason (Busy)); 2 peers go on")
+	s.expect(t, "epoch 2: <c> has left (stalled: the others waited for this peer, and its program did not call Busy); 2 peers go on")
 }
 
 // A peer that was put out and joins again is not reported as lost, because its launcher knows that
@@ -371,7 +371,7 @@ func TestEventGroups(t *testing.T) {
 	s.tell(1, 2, 4, event.Step{})
 	s.pass(costPeriod)
 	s.expect(t, "epoch 2: 5 of 14 peers were put out: host overloaded (run queue 61 on 2 cores), 5 put out, recomputed 0; 9 peers go on",
-		"4 peers have copied the state of the others (behind)", "4 peers cannot take part yet: too slow; they wait")
+		"4 peers have copied the state of the others (behind)", "4 peers cannot take part yet and wait: too slow")
 	for _, id := range all[5:8] {
 		s.tell(1, 2, 0, event.Fenced{Who: id, Reason: "silent"})
 	}

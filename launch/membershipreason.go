@@ -72,7 +72,7 @@ func formatLimit(ms float64) string {
 // formatLeave explains the reason of a leave event to people.
 func formatLeave(reason string) string {
 	if reason == "stalled" {
-		return "stalled: the others waited for it, and it gave no reason (Busy)"
+		return "stalled: the others waited for this peer, and its program did not call Busy"
 	}
 	return reason
 }

@@ -166,7 +166,7 @@ func (p *nodePlan) exited(i int, how string, failed bool, now time.Time) string 
 	if !again {
 		n.ended, n.failed = "it "+how, true
 		if n.info.Restarts == 0 {
-			return fmt.Sprintf("%s %s %s; it has no restarts", n.info.Kind, n.info.Name, how)
+			return fmt.Sprintf("%s %s %s; the program has no launch.Restart for this node", n.info.Kind, n.info.Name, how)
 		}
 		return fmt.Sprintf("%s %s %s; all %d restarts are used up", n.info.Kind, n.info.Name, how, n.info.Restarts)
 	}

@@ -23,7 +23,7 @@ import (
 // The first member of the next view asks the peers that joined in the meantime.
 
 // errLocal reports that the user restricted this peer to the loopback interface.
-var errLocal = errors.New("its peers listen on loopback only, as --listen says")
+var errLocal = errors.New("the peers listen on loopback only, as --listen says: start the job with --listen auto or all")
 
 const (
 	// openPeriod is the time limit for all members, together, to start listening on the network.
@@ -81,7 +81,7 @@ func (p *peer) widen() error {
 // names the members that cannot listen there, or "".
 func (p *peer) openJob(ctx context.Context) (note string) {
 	if err := p.widen(); err != nil {
-		return fmt.Sprintf("the ticket works on this host only, because other hosts cannot reach its peers: %v", err)
+		return fmt.Sprintf("the ticket works on this host only, because other hosts cannot reach the peers here: %v", err)
 	}
 	p.awaitMapped(ctx)
 	failed := p.openMembers(ctx, p.known().Members)

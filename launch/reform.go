@@ -116,12 +116,12 @@ func (r *runner) reformGroup() {
 // nextProgram reports the result of the program that has ended, and drops this result: the peers
 // run a further program, whose result becomes the result of the job.
 func (r *runner) nextProgram() {
-	r.report.printf("the peers have finished and run a further program, together again")
+	r.report.printf("all peers have finished a program and begun another one, which they run as a new group")
 	for _, c := range r.procs.peers {
 		c.result = false
 	}
 	if done, _ := agreeDone(r.outcome.dones); done != nil {
-		r.report.printf("the result before: %s", done.Line())
+		r.report.printf("the result of the finished program: %s", done.Line())
 	}
 	r.outcome.dones = nil
 }

@@ -146,7 +146,7 @@ func (o *stepModel) decide(a elastic.Application, microbatch int) error {
 	if float64(then.total()) < float64(now.total())*(1-minGain) {
 		return nil
 	}
-	return fmt.Errorf("a step would take %s with it and takes %s without (computing %s and %s); it computes %.0f samples/s, the %d members %.0f together",
+	return fmt.Errorf("a step would take %s with the newcomer and takes %s without (computing %s and %s); samples/s: the newcomer %.0f, the %d members %.0f",
 		formatMillis(then.total()), formatMillis(now.total()), formatMillis(then.computing), formatMillis(now.computing),
 		rate(o.cost(a.Candidate), microbatch), len(o.costs), rates(o.costs, microbatch))
 }

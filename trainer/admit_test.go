@@ -170,7 +170,7 @@ func TestDecide(t *testing.T) {
 		want   string // part of the reason; empty if the candidate is admitted
 	}{
 		"ten times slower, computing counts":  {stepTiming{fixed: ms, latency: 2 * ms}, slow, false, ""},
-		"ten times slower, messages count":    {stepTiming{latency: 300 * ms}, slow, false, "1650.0 ms with it and takes 1580.0 ms without (computing 1250.0 ms and 1280.0 ms); it computes 80 samples/s, the 4 members 3200"},
+		"ten times slower, messages count":    {stepTiming{latency: 300 * ms}, slow, false, "1650.0 ms with the newcomer and takes 1580.0 ms without (computing 1250.0 ms and 1280.0 ms); samples/s: the newcomer 80, the 4 members 3200"},
 		"as fast, messages count":             {stepTiming{latency: 300 * ms}, fast, false, ""},
 		"as fast, messages count for all":     {stepTiming{latency: 900 * ms}, fast, false, "with it"},
 		"as fast, gradients count":            {stepTiming{flow: 900 * ms}, fast, false, ""},
@@ -181,7 +181,7 @@ func TestDecide(t *testing.T) {
 		"a fixed part longer than the step":   {stepTiming{}, elastic.Candidate{Speed: 1 << 30, Fixed: 2 * time.Second}, true, "with it"},
 		"nothing is known of it":              {stepTiming{latency: time.Hour}, elastic.Candidate{}, false, ""},
 		"slower by far than anything counts":  {stepTiming{}, elastic.Candidate{Speed: 1}, true, "with it"},
-		"steps are shorter than they seem":    {stepTiming{slowest: 1240 * ms}, slow, true, "1250.0 ms with it and takes 1240.0 ms"},
+		"steps are shorter than they seem":    {stepTiming{slowest: 1240 * ms}, slow, true, "1250.0 ms with the newcomer and takes 1240.0 ms"},
 		"memory for next to nothing, if fast": {stepTiming{}, elastic.Candidate{Speed: 1 << 40, Most: 1}, true, "with it"},
 	} {
 		err := four(c.timing).decide(elastic.Application{Candidate: c.c, Near: c.near}, 8)

@@ -102,7 +102,7 @@ func (c *checker) bits() error {
 		return err
 	}
 	if !finite(c.want.loss) {
-		return fmt.Errorf("the loss of samples %v is %v: check it with samples whose loss is finite", c.first, c.want.loss)
+		return fmt.Errorf("the loss of samples %v is %v: check the model with samples whose loss is finite", c.first, c.want.loss)
 	}
 	// First compute the same samples again at another address, then once more after other
 	// samples.

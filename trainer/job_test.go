@@ -26,7 +26,7 @@ func TestAJobGoesFromSessionToSession(t *testing.T) {
 	defer j.guard.stop()
 	for step := int64(1); step <= 2; step++ {
 		err := j.session(t.Context(), sessionOf(t, "me", uint64(step)))
-		if err == nil || !strings.Contains(err.Error(), "is committed: ") || j.state.committed() != step || len(results) > 0 {
+		if err == nil || !strings.Contains(err.Error(), "after the commit of step ") || j.state.committed() != step || len(results) > 0 {
 			t.Fatalf("step %d of session %d: error %v, results %v", j.state.committed(), step, err, results)
 		}
 		if int64(len(steps)) != step-1 { // the next commit record makes the committed step stable

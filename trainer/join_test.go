@@ -84,8 +84,8 @@ func TestAPeerThatHelpsIsLetIn(t *testing.T) {
 func TestAPeerThatDoesNotHelpIsParked(t *testing.T) {
 	never, want := joined(t, 10*time.Millisecond, 0)
 	reasons := never.parkings()
-	if len(reasons) == 0 || !strings.Contains(reasons[0], "a step would take 16.0 ms with it and takes 16.0 ms without") ||
-		!strings.Contains(reasons[0], "it computes 400 samples/s, the 4 members 16000 together") {
+	if len(reasons) == 0 || !strings.Contains(reasons[0], "a step would take 16.0 ms with the newcomer and takes 16.0 ms without") ||
+		!strings.Contains(reasons[0], "samples/s: the newcomer 400, the 4 members 16000") {
 		t.Errorf("parked for %q", reasons)
 	}
 	if x := never.actors[4]; len(x.steps) > 0 || x.result == nil || len(never.stepTimes(5)) > 0 {

@@ -112,9 +112,9 @@ func checkFaults(reports []rankReport, name func(rank int) string, params []Para
 		switch i := int(s.fault - faultGradient); {
 		case s.fault == faultNone:
 		case s.fault == faultLoss:
-			return fmt.Errorf("loss of %s: %w", name(r), ErrNotFinite)
+			return fmt.Errorf("loss of %s: %w; lower the learning rate, or check the data", name(r), ErrNotFinite)
 		case i >= 0 && i < len(params):
-			return fmt.Errorf("gradient of %s at %s: %w", params[i].Name, name(r), ErrNotFinite)
+			return fmt.Errorf("gradient of %s at %s: %w; lower the learning rate, or check the data", params[i].Name, name(r), ErrNotFinite)
 		default:
 			return fmt.Errorf("unknown fault %d at %s: %w", s.fault, name(r), ErrNotFinite)
 		}

@@ -127,7 +127,7 @@ func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 	j.step.work.comm, j.step.work.total = comm-t.following, time.Since(t.begun)+t.claimed-t.following
 	j.timings.publish(s.View, got.reports, got.exchange, j.step.work, j.step.balance.costs(), j.step.reducer.bytes())
 	if err := j.group.Committed(j.state.committed()); err != nil {
-		return fmt.Errorf("step %d is committed: %w", j.state.committed(), err)
+		return fmt.Errorf("after the commit of step %d: %w", j.state.committed(), err)
 	}
 	if err := j.accused(s, got.reports); err != nil {
 		return err

@@ -153,7 +153,7 @@ func (s *state) Apply(from io.Reader) error {
 func (s *state) commit(o outcome, next exact.Scale) error {
 	for i, v := range s.grads.staging.views {
 		if !allFinite(v[:s.unmeant(i)]) { // the other elements were checked when they were updated
-			return fmt.Errorf("gradient of %s summed over all peers: %w", s.params[i].Name, ErrNotFinite)
+			return fmt.Errorf("gradient of %s summed over all peers: %w; lower the learning rate, or check the data", s.params[i].Name, ErrNotFinite)
 		}
 	}
 	apply, mean, err := s.rules.due(o.Step, s.grads)

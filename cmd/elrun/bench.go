@@ -28,7 +28,7 @@ type benchFlags struct {
 	Alloc      bool   `help:"Take the vectors of reductions from memory that the peers of a host share."`
 	Tune       bool   `help:"Time each algorithm by turns, and show how far the choice of auto is from the best."`
 	JSON       bool   `name:"json" help:"One JSON object a size."`
-	Transport  string `enum:"auto,shm,unix,direct,p2p" default:"auto" help:"How data travels: auto, shm, unix, direct or p2p."`
+	Transport  string `enum:"auto,shm,unix,direct,p2p" default:"auto" help:"How data travels: auto (the best of these), shm (shared memory), unix (Unix sockets), direct (TCP connections of the peers) or p2p (libp2p streams)."`
 	Encrypt    string `enum:"auto,always,never" default:"auto" help:"Encrypt direct connections: auto, always or never."`
 	Links      bool   `help:"First measure the link from each peer to the next, and show for each size the fraction of the speed that these links allow to a ring (default with hosts)."`
 	Group      int    `placeholder:"N" help:"Wait until N peers are there: they may have launchers of their own, which join one after the other."`

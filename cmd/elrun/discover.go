@@ -50,7 +50,7 @@ func (f *discoverFlags) Validate() error {
 	case f.Discover != "" && f.KeyFile == "":
 		return errors.New("--discover needs --key-file: give all launchers the same key")
 	case f.ReadyPort < 0 || f.ReadyPort > 65535:
-		return fmt.Errorf("--ready-port %d: want a port", f.ReadyPort)
+		return fmt.Errorf("--ready-port %d: want 1 to 65535", f.ReadyPort)
 	case f.StartWith < 1:
 		return fmt.Errorf("--start-with %d: want at least one", f.StartWith)
 	case f.DiscoverTimeout <= 0:

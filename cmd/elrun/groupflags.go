@@ -11,8 +11,8 @@ import (
 // started again, and how fast newcomers get the state. All launchers of a job should pass the same
 // --quorum.
 type groupFlags struct {
-	MinPeers      int           `default:"1" placeholder:"N" help:"Fewest peers to go on with; below, the job waits (${default})."`
-	Quorum        string        `enum:"majority,any" default:"majority" help:"Who may go on after a loss: majority or any."`
+	MinPeers      int           `default:"1" placeholder:"N" help:"Smallest number of peers; with fewer the job waits (${default})."`
+	Quorum        string        `enum:"majority,any" default:"majority" help:"Who may go on after a loss: majority (most of the members), or any (all survivors: if the network is cut, both parts train)."`
 	RejoinTimeout time.Duration `default:"10m" placeholder:"D" help:"How long to wait when too few peers are left, before giving up with status 75 (${default})."`
 	Restart       int           `placeholder:"N" help:"Start crashed peers of this host again, up to N times in all."`
 	StateRate     byteRate      `placeholder:"RATE" help:"Highest rate at which each of these peers sends the state of the job to newcomers, as in 10MB/s (default: no limit)."`

@@ -13,9 +13,9 @@ import (
 // joinCommand is the command elrun join. Ticket is a flag, because kong treats all words after
 // the first argument as words of the program; nameTicket lets users write it as an argument.
 type joinCommand struct {
-	Ticket      string        `placeholder:"TICKET" help:"The job to join, as elrun ticket prints it; may stand before the flags, without a name. - reads it from standard input and @FILE from a file, so that others on this host do not see it."`
+	Ticket      string        `placeholder:"TICKET" help:"Ticket of the job to join, from elrun ticket; may stand before the flags, without --ticket. - reads the ticket from standard input and @FILE from a file, to hide it from others on this host."`
 	Forever     bool          `help:"Join again when the job has finished or cannot be found, with pauses of 5 s to 5 min, until a signal ends this. A ticket in @FILE is read each time."`
-	JoinTimeout time.Duration `default:"1m" placeholder:"D" help:"How long to look for a member that lets these peers in, without an answer from one (${default}); the addresses tried are listed then."`
+	JoinTimeout time.Duration `default:"1m" placeholder:"D" help:"How long to look for a member that lets these peers in, counted from the last answer of a member (${default}). The error lists the addresses tried."`
 	jobFlags
 }
 

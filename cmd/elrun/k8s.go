@@ -14,8 +14,8 @@ type k8sCommand struct {
 	Name      string    `required:"" placeholder:"JOB" help:"Name of the job and of its objects."`
 	Image     string    `required:"" placeholder:"IMAGE" help:"Image with elrun and PROGRAM in its PATH."`
 	Peers     peerCount `required:"" placeholder:"N" help:"Pods to begin with, one peer in each."`
-	Max       int       `placeholder:"N" help:"Most pods that the Job will be patched to (default: --peers)."`
-	MinPeers  int       `default:"1" placeholder:"N" help:"Fewest peers to train with; below, the job waits (${default})."`
+	Max       int       `placeholder:"N" help:"Largest number of pods to which you may patch the Job later (default: --peers)."`
+	MinPeers  int       `default:"1" placeholder:"N" help:"Smallest number of peers to train with; with fewer the job waits (${default})."`
 	Namespace string    `placeholder:"NS" help:"Namespace of the objects (default: the namespace of kubectl)."`
 	CPU       string    `name:"cpu" default:"1" placeholder:"Q" help:"Cores that each pod asks for, as in 500m or 2 (${default})."`
 	Memory    string    `default:"1Gi" placeholder:"Q" help:"Memory that each pod asks for, and gets at most (${default})."`

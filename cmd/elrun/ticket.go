@@ -18,12 +18,12 @@ import (
 // three arguments are separate fields, because after a list of arguments kong would not accept
 // flags.
 type ticketCommand struct {
-	Job    string        `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one. The word revoke calls back a ticket of a job: elrun ticket revoke [JOB] [TICKET]."`
+	Job    string        `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one. The word revoke makes a ticket of a job invalid: elrun ticket revoke [JOB] [TICKET]."`
 	First  string        `arg:"" optional:"" hidden:""`
 	Second string        `arg:"" optional:"" hidden:""`
 	Valid  time.Duration `default:"24h" placeholder:"D" help:"How long the ticket holds (${default})."`
 	Uses   int           `placeholder:"N" help:"How many peers it lets in (default: any number)."`
-	Follow string        `placeholder:"FILE" help:"Keep a ticket in FILE that names live members, with a new one before it expires, until the job ends."`
+	Follow string        `placeholder:"FILE" help:"Until the job ends, keep a valid ticket in FILE, with the addresses of live members: elrun writes a new ticket before the old one expires."`
 }
 
 // revokeWord in place of a job's name makes the command revoke a ticket.

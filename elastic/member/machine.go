@@ -251,7 +251,7 @@ func (m *Machine) move(d Decision, v View) {
 	case slices.Contains(c.Kick, m.cfg.Self.ID):
 		kind = Kicked
 	}
-	m.leave(Notice{Kind: kind, Why: fmt.Sprintf("%v leads to %v", c, v)})
+	m.leave(Notice{Kind: kind, Why: fmt.Sprintf("the others agreed on epoch %d without this peer", v.Epoch)})
 }
 
 // leave ends the membership with a notice. A membership never begins again: to join once more, the

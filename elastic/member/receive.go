@@ -177,7 +177,7 @@ func (m *Machine) meet(msg Message, b branch, t treatment) {
 			return
 		}
 	}
-	m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: "met a branch that is ahead"})
+	m.leave(Notice{Kind: Fenced, Peer: msg.From, Why: "met a part of the job that is ahead of this peer"})
 }
 
 // met contacts a peer that is not in the view. A newcomer adds the peer to its contacts.

@@ -44,7 +44,7 @@ type options struct {
 	Balance  string `default:"auto" placeholder:"POLICY" help:"How shares follow the speeds of the peers: auto, equal, proportional, lbbsp-cpu, lbbsp-gpu or lbb (default ${default})."`
 	MaxShare int    `placeholder:"N" help:"Most microbatches that this peer computes in a step, as long as the others can take the rest."`
 
-	Admit string `default:"helps" enum:"helps,always" help:"Which peers may join: helps, those with which steps get shorter, while others wait; or always (default ${default})."`
+	Admit string `default:"helps" enum:"helps,always" help:"Which peers may join: helps (only peers that shorten the steps; other peers wait) or always (all peers) (default ${default})."`
 
 	Pace time.Duration `placeholder:"D" help:"For tests: every sample takes at least D, as in 100us."`
 	Slow slowdowns     `placeholder:"I:F[@S[-E]],..." help:"For tests: local peer I takes F times as long to compute, from step S to step E."`

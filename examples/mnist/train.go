@@ -135,7 +135,7 @@ func open(dir string) (trainSet, testSet *idx.Set, err error) {
 	case errors.Is(err, fs.ErrNotExist):
 		err = fmt.Errorf("%w; fetch MNIST with \"make data\", or name its folder with --data", err)
 	case err == nil && (trainSet.Count == 0 || trainSet.Rows != testSet.Rows || trainSet.Cols != testSet.Cols):
-		err = fmt.Errorf("%s: %d training images of %d x %d, test images of %d x %d", dir,
+		err = fmt.Errorf("%s: %d training images of %d x %d pixels, test images of %d x %d: want at least one, and the same size in both files", dir,
 			trainSet.Count, trainSet.Rows, trainSet.Cols, testSet.Rows, testSet.Cols)
 	}
 	if err == nil {

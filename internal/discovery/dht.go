@@ -45,7 +45,7 @@ var (
 	ErrNoBootstrap = errors.New("no bootstrap node answers")
 	// ErrHeld reports that another holder of the ticket has announced a record with the highest
 	// number, which no other record can replace.
-	ErrHeld = errors.New("another holder of the ticket blocks its record in the table: revoke the ticket")
+	ErrHeld = errors.New("another holder of the ticket blocks the record of the job in the DHT: revoke the ticket")
 )
 
 // DHT announces and finds members in the distributed hash table of some bootstrap nodes. It is

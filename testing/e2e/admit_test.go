@@ -156,9 +156,9 @@ func TestSlowPeerIsParked(t *testing.T) {
 		}
 		return
 	}
-	late.Expect(t, "cannot take part yet: a step would take ")
+	late.Expect(t, "cannot take part yet and waits: a step would take ")
 	t.Logf("parked: %s", late.parked(t))
-	if why := late.parked(t); !strings.Contains(why, "samples/s, the 4 members") {
+	if why := late.parked(t); !strings.Contains(why, "samples/s: the newcomer ") {
 		t.Errorf("parked for %q", why)
 	}
 	for _, pid := range s.peers(t) {

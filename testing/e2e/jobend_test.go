@@ -48,7 +48,7 @@ func TestTwoProgramsInOneCommand(t *testing.T) {
 	if status := e.Wait(t); status != 0 {
 		t.Errorf("status %d", status)
 	}
-	e.Expect(t, "run a further program", "elrun: the result before: done steps=20 peers=3")
+	e.Expect(t, "all peers have finished a program and begun another one", "elrun: the result of the finished program: done steps=20 peers=3")
 	if n := strings.Count("\n"+e.Out.String(), "\ndone steps=20 peers=3"); n != 1 {
 		t.Errorf("%d results were printed", n)
 	}

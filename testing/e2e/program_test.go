@@ -165,7 +165,7 @@ func TestServiceDies(t *testing.T) {
 		t.Errorf("status %d, want 1", status)
 	}
 	e.Expect(t, "call 0: launch: call fragile: the service cannot be reached: the connection ended during the call",
-		"call 1: launch: call fragile: the service cannot be reached: it has ended: it (pid ", "exited with status 2; it has no restarts",
+		"call 1: launch: call fragile: the service cannot be reached: it has ended: it (pid ", "exited with status 2; the program has no launch.Restart for this node",
 		"the program fails: its peers finished, but fragile did not")
 	e.job.CheckGone(t)
 }

@@ -49,7 +49,7 @@ func TestPortMapLate(t *testing.T) {
 	l := newHomes(t)
 	j := l.homeJob(t)
 	process.Until(t, "a line about the host that waits", func() bool {
-		const line = "cannot connect: let one of them listen"
+		const line = "cannot connect: make one of the two reachable"
 		return j.elruns[1].Says(line) || j.elruns[2].Says(line)
 	})
 	l.mapPorts(t)

@@ -179,7 +179,7 @@ func TestFilesThatAreNoCheckpoints(t *testing.T) {
 		overwrite(t, filepath.Join(dir, name), []byte("x"))
 	}
 	checkLatest(t, dir, 1, 5, "unknown version 3", "0 bytes are too few", "it is not a checkpoint", "not a regular file",
-		"no such file", "it is of step 3")
+		"no such file", "the file is of step 3")
 }
 
 // Latest skips a checkpoint that does not fit the job, as it skips a damaged one.

@@ -84,7 +84,7 @@ func openFitting(path string, step int64, fits func(Header) error) (*Checkpoint,
 		return nil, err
 	}
 	if c.Step != step {
-		err = fmt.Errorf("%w: it is of step %d", ErrDamaged, c.Step)
+		err = fmt.Errorf("%w: the file is of step %d, and its name says another step: was the file renamed?", ErrDamaged, c.Step)
 	} else if fits != nil {
 		err = fits(c.Header)
 	}

@@ -38,7 +38,7 @@ func (h Header) check() error {
 	case h.Step < 1 || h.Step > maxStep:
 		return fmt.Errorf("step %d is not between 1 and %d", h.Step, int64(maxStep))
 	case h.Pass < 0 || h.Position < 0:
-		return fmt.Errorf("position %d in pass %d is negative", h.Position, h.Pass)
+		return fmt.Errorf("position %d or pass %d is negative", h.Position, h.Pass)
 	}
 	return nil
 }

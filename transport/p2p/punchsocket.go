@@ -67,7 +67,7 @@ type seen struct {
 func (s seen) explain(err error) error {
 	switch {
 	case s.varies:
-		return fmt.Errorf("%w (the router of this host uses another external port for each destination: set it to keep one)", err)
+		return fmt.Errorf("%w (the router of this host uses another external port for each destination: set the router to keep one port)", err)
 	case s.nobody:
 		return fmt.Errorf("%w (no member answers by UDP, so this host does not know its external address: let firewalls pass UDP)", err)
 	}

@@ -75,7 +75,7 @@ func (r *routes) why(ip netip.Addr) string {
 	if !r.bounded[ip] {
 		return ""
 	}
-	return fmt.Sprintf("long packets to %s are lost (its MTU, or a tunnel's, is too large): segments of %d bytes", ip, safeMSS)
+	return fmt.Sprintf("long packets to %s are lost, so TCP segments have %d bytes: lower the MTU of the interface, or of the tunnel on the way", ip, safeMSS)
 }
 
 // withBound returns a target at an address, with a maximum segment size (MSS) of safeMSS bytes if

@@ -162,7 +162,7 @@ func (w *watch) abandonStuck(one *watched) {
 	}
 	why := fmt.Sprintf("%s acknowledges nothing", remote)
 	if at == remote { // the ping, a short packet, has passed where data does not
-		why = fmt.Sprintf("long packets to %s are lost and short ones pass: its MTU or a tunnel's is too large", remote)
+		why = fmt.Sprintf("long packets to %s are lost and short ones pass: lower the MTU of the interface, or of the tunnel on the way", remote)
 		w.paths.routes.bound(remote)
 	} else if to := one.conn.Target(); to != (direct.Target{}) {
 		w.paths.routes.markSilent(to)

@@ -51,9 +51,9 @@ func (s *Spec) Check() error {
 	case s.Peers < 1 || s.Peers > mostPeers:
 		return fmt.Errorf("%d peers: want 1 to %d", s.Peers, mostPeers)
 	case least < 1 || least > s.Peers:
-		return fmt.Errorf("at least %d of %d peers: want 1 to %d", least, s.Peers, s.Peers)
+		return fmt.Errorf("--min-peers %d of %d peers: want 1 to %d", least, s.Peers, s.Peers)
 	case most < s.Peers || most > mostPeers:
-		return fmt.Errorf("at most %d peers, %d at first: want %d to %d", most, s.Peers, s.Peers, mostPeers)
+		return fmt.Errorf("--max %d with %d peers at first: want %d to %d", most, s.Peers, s.Peers, mostPeers)
 	case len(s.Image) > 512 || !imageForm().MatchString(s.Image):
 		return fmt.Errorf("image %.60q: want a reference as in registry.example/train:1 or train@sha256:DIGEST", s.Image)
 	}

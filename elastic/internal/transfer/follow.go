@@ -24,11 +24,11 @@ type NeverLevelError struct {
 
 // Error returns the rates and the distance.
 func (e *NeverLevelError) Error() string {
-	why := "training goes on faster than this peer applies the updates"
+	why := "updates come faster than this peer applies them"
 	if e.Gone {
 		why = "no donor has the updates that are needed"
 	}
-	return fmt.Sprintf("transfer: %v: %d steps behind, %s; the job makes %.3g bytes of updates a second, this peer receives %.3g",
+	return fmt.Sprintf("transfer: %v: %d steps behind, %s; updates: %.3g bytes/s made, %.3g received",
 		ErrNeverLevel, e.Behind, why, e.Needed, e.Measured)
 }
 
