@@ -60,12 +60,12 @@ func (t *Trace) slow(peer, from, to int, num, den int64) {
 
 // Homogeneous returns a trace of equal peers of constant speed.
 func Homogeneous(peers, steps int) *Trace {
-	return steady("homogeneous", "equal peers, nothing happens", peers, steps)
+	return steady("homogeneous", "equal peers whose speeds do not change", peers, steps)
 }
 
 // Constant returns a trace of peers of different speeds, which do not change.
 func Constant(peers, steps int) *Trace {
-	t := steady("constant", "speeds between 1 and 1/4 that stay", peers, steps)
+	t := steady("constant", "speeds between 1 and 1/4 that do not change", peers, steps)
 	for p := range peers {
 		t.slow(p, 0, steps, 256+int64(hash(1, p)%769), 256)
 	}
@@ -98,7 +98,7 @@ func Periodic(peers, steps int) *Trace {
 // Wave returns a trace in which the speeds of all peers rise and fall smoothly, by a factor of up
 // to 2.
 func Wave(peers, steps int) *Trace {
-	t := steady("wave", "all speeds rise and fall by up to 2, each with its own period of 40 to 100 steps", peers, steps)
+	t := steady("wave", "all speeds rise and fall by a factor of up to 2, each with its own period of 40 to 100 steps", peers, steps)
 	for p := range peers {
 		half := 20 + int(hash(4, p)%31)
 		for s := range steps {

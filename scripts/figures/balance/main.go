@@ -80,8 +80,8 @@ func file(t *balsim.Trace) string { return strings.ReplaceAll(t.Name, " ", "-") 
 func traces(root string, peers, steps int) ([]*balsim.Trace, error) {
 	all := balsim.All(peers, steps)
 	for _, r := range []struct{ name, about string }{
-		{"short steps", "four processes on a machine with two cores that others use as well, recorded: steps of 50 ms"},
-		{"long steps", "the same with steps of a second, while the machine gets less busy"},
+		{"short steps", "recorded times of four processes on a machine with two cores that other programs use as well: steps of 50 ms"},
+		{"long steps", "recorded times of the same kind with steps of a second, while the load of the machine falls"},
 	} {
 		text, err := os.ReadFile(filepath.Join(root, recordings, strings.ReplaceAll(r.name, " ", "-")+".txt"))
 		if err != nil {

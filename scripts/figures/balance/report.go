@@ -131,11 +131,11 @@ func writeVariants(b *bytes.Buffer, all []*balsim.Trace, done runs) {
 	names := loadbal.Variants()
 	rows := done.table(names, (*balsim.Run).Efficiency)
 	write(b, all, rows, true)
-	b.WriteString("And the mean error of the forecast of a peer's time, as a percentage of the time, from step 100 on:\n\n")
+	b.WriteString("The next table has the mean error of the forecast of a peer's time, as a percentage of the time, from step 100 on:\n\n")
 	misses := done.table(names, func(r *balsim.Run) int64 { return r.Miss(100) })
 	write(b, all, misses, false)
 	first, last := names[0], names[len(names)-1]
-	fmt.Fprintf(b, "In the mean, `%s` is ahead of `%s` by %s points of speed, and its forecasts are off by %s %% instead of %s %%. So it is the default.\n\n",
+	fmt.Fprintf(b, "In the mean, `%s` is ahead of `%s` by %s points of speed, and the mean error of its forecasts is %s %% instead of %s %%. So \"narx\" is the default.\n\n",
 		first, last, percent(mean(rows, first)-mean(rows, last)), percent(mean(misses, first)), percent(mean(misses, last)))
 }
 
@@ -151,110 +151,114 @@ func mean(rows []row, name string) int64 {
 
 const opening = `# Load balancing
 
-With equal shares a step takes as long as its slowest peer. So each peer's share of the
-microbatches follows the speed that was measured. Between two steps each peer
-computes the shares of all from the reports of all peers about the last step. It computes in
-whole numbers, so all peers come to the same shares. Package ` + "`loadbal`" + ` has the policies; this
-page compares them. ` + "`make balance-report`" + ` writes it, with the plots.
+With equal shares of microbatches, a step takes as long as the slowest peer. So elrun gives each peer a share
+that follows its measured speed. Between two steps each peer computes the shares of all peers from the reports
+of all peers about the last step. The computation uses integers only, so all peers compute the same shares. The
+package ` + "`loadbal`" + ` has the policies that decide the shares; this page compares them. ` + "`make balance-report`" + ` writes
+this page and the plots.
 
 ## Settings
 
-None is needed. ` + "`elrun status`" + ` shows the peers' shares and speeds, the predicted and the measured
-time of a step, and why shares changed last; the event log has each change (` + "`shares`" + `) and each
-step's times. To get other shares, set these in ` + "`trainer.Balancing`" + `, or as flags of ` + "`bin/mnist`" + `:
+No setting is needed. ` + "`elrun status`" + ` shows the peers' shares and speeds, the predicted and the measured time of
+a step, and the reason of the last change of the shares. The event log has each change (` + "`shares`" + `) and the times
+of each step. To change how shares are decided, set these fields of ` + "`trainer.Balancing`" + `, or these flags of
+` + "`bin/mnist`" + `:
 
 | setting | flag | what it does |
 | --- | --- | --- |
 | Policy | ` + "`--balance POLICY`" + ` | one of the policies below; "equal" turns balancing off |
-| MaxShare | ` + "`--max-share N`" + ` | the most microbatches that this peer computes in a step, as for want of memory |
-| Admit | ` + "`--admit always`" + ` | lets in peers with which steps do not get shorter: see [elastic membership](elastic.md) |
+| MaxShare | ` + "`--max-share N`" + ` | the most microbatches that this peer computes in a step, for example because its memory is small |
+| Admit | ` + "`--admit always`" + ` | also admits peers that do not shorten the steps: see [elastic membership](elastic.md) |
 
-A model whose error wraps ` + "`trainer.ErrOutOfMemory`" + ` gets half of its share from then on, and the
-step goes on. Shares change only the last bits of the result, and in exact mode nothing.
+If the error of a model wraps ` + "`trainer.ErrOutOfMemory`" + `, the step is repeated. From then on the peer passes half
+as many microbatches to the model in one call; if a call has a single microbatch, the peer gets at most half of
+its share. Different shares change only the last bits of the result, and in exact mode no bits.
 
 ## The model
 
-A share of b microbatches takes a peer the time a + c b. The best whole shares come
-out if each microbatch in turn is given to the peer that would then be done first. ` + "`loadbal.Optimum`" + `
-finds them, in whole numbers, by a search for the step's time. In 10,000 random cases the
-result equals the result of a search over all shares. For 10,000 peers and 320,000 microbatches it takes
-0.8 ms on one core of a Xeon server, and a whole decision of the default policy, with the
-forecasts, 11 ms (` + "`go test -run - -bench . ./loadbal`" + `).
+All policies use one model: a peer needs the time a + c b for a share of b microbatches. The number a is the
+*fixed part*, and c is the *pace*. The best whole shares result if each microbatch in turn is given to the peer
+that would finish it first. ` + "`loadbal.Optimum`" + ` computes the same shares faster, by a search for the time of the
+step. A test compares it with a search over all shares, in 10,000 random cases. For 10,000 peers and 320,000
+microbatches ` + "`loadbal.Optimum`" + ` takes 0.8 ms on one core of a Xeon server. A whole decision of the default
+policy, with the forecasts, takes 11 ms (` + "`go test -run - -bench . ./loadbal`" + `).
 
 | policy | what it does |
 | --- | --- |
-| equal | the same for all |
-| proportional | in proportion to the speed, the median of five steps; a is taken to be 0 |
-| lbb | LBB: holds while times are within 5 %, moves one microbatch while within 30 %, solves again beyond 30 % |
-| lbbsp-gpu | LB-BSP for accelerators: after each window of steps moves microbatches from the slowest to the fastest; half as many and a longer window if the two change places |
-| lbbsp-cpu | LB-BSP for processors: predicts c for the next step and solves; here it also learns a, follows the mean of many steps where forecasts were worse, and keeps shares if the gain of other shares is below the noise |
+| equal | gives all peers the same share |
+| proportional | gives shares in proportion to the speeds, the median of five steps; assumes that a is 0 |
+| lbb | LBB: depends on the spread of the peers' times, (longest - shortest) / mean. Below 5 % the shares stay, below 30 % one microbatch moves from the slowest to the fastest peer, and from 30 % on the policy computes the best shares |
+| lbbsp-gpu | LB-BSP for accelerators: after each window of steps moves microbatches from the slowest to the fastest peer. If the fastest peer is then the slowest, or the slowest the fastest, the next move has half as many microbatches, and the window gets longer |
+| lbbsp-cpu | LB-BSP for processors: predicts c for the next step and computes the best shares. In addition to the published policy, this one learns a, uses the mean of many steps if forecasts were worse than this mean, and keeps the shares if other shares would gain less than the noise |
 
-The fixed part a is learned only from steps between which a share changed, and c is
-followed with a gain that depends on whether the last errors agree. A peer counts as slower after
-one slow step, and as faster only after two fast steps. For a peer that is wrongly taken for slow
-costs the others a little, and a peer that is wrongly taken for fast costs a whole step.
+The default policy ` + "`lbbsp-cpu`" + ` learns the fixed part a only from pairs of successive steps with different
+shares. It smooths c with a gain that is high if the last errors have the same sign. A peer counts as slower
+after one slow step, but as faster only after two fast steps. The reason is the cost of a mistake: if a peer is
+wrongly taken for slow, the other peers compute a little more, but if a peer is wrongly taken for fast, a whole
+step takes longer.
 
-With noise the learned a may be far too large, and would never be corrected: a change of shares
-then seems to gain nothing, so shares stay, and nothing more is learned. So the policy forgets
-the a of a peer whose time seems not to depend on its share, if the peer holds up all others
-for four steps in a row though it could have less.
+Noise may make the learned a far too large. Such an error would never be corrected: no change of the shares
+seems to help, so the shares stay, and the policy learns nothing more. So the policy resets the a of a peer if,
+in four steps in a row, the peer is by far the slowest, has a learned a of at least half its share, and could
+have a smaller share.
 
-On a busy machine the times of past steps say little about later steps. Shares that follow
-them take work from the peer that happened to be slow last. So the default keeps a second set of shares, made from the
-mean of the last 64 steps, and compares after each step the times of both. While
-the forecast's shares are not ahead the default goes by the mean. After a jump of a time far
-outside the noise it goes by the forecast again at once, unless the forecast was behind by more
-than 3 % lately. The
-short step at the end of a pass has shares of its own. The full steps after it go on with
-the shares of the last full step: the short step alone is no reason to change them.
+On a busy machine the times of past steps say little about later steps. Shares that follow these times take work
+from the peer that was slow last, by chance. So the default policy keeps two sets of shares: one by the
+forecast, and one by the mean of the last 64 steps. After each step the policy compares the step times that the
+two sets would have had. The default uses the means unless the forecast has been at least as good lately. After
+a jump of a time far outside the noise, the default uses the forecast at once, unless the forecast has been
+worse by more than 3 % lately. The short step at the end of a pass has shares of its own. The full steps after
+it start with the shares of the last full step.
 
 ## Ranking
 
-64 simulated peers, 600 steps, 32 microbatches for each peer, times disturbed by 2 %; the
-last two columns are recordings of four processes on a busy machine with two cores. Figures are the
-speed over the whole run, from equal shares in the first step on, as a percentage of the speed
-with *foresight*. Foresight knows each peer's a and c of the next step and takes the best whole
-shares for them. It does not know the noise, which disturbs its steps as well. In the recordings
-noise cannot be told from speed. Foresight knows both, so no policy can come near it. Times
-there vary by as much as they last and hardly depend on earlier times, so equal shares are
-about the best choice.
+The table compares the policies by the speed over the whole run, from equal shares in the first step on. There
+are 64 simulated peers, 600 steps, 32 microbatches for each peer, and noise of 2 % in the times. The last two
+columns are recordings of four processes on a busy machine with two cores. The speed is a percentage of the
+speed with *foresight*: a simulated oracle that knows each peer's a and c of the next step and takes the best
+whole shares for them. Foresight does not know the noise, which affects its steps as well. In the recordings,
+noise and changes of the speed cannot be separated, and foresight knows both. So no policy comes near foresight
+there. The recorded times vary strongly and hardly depend on earlier times, so equal shares are about the best
+choice.
 
 `
 
-const changing = `How many steps had other shares than the step before, as a percentage, from step 20 on:
+const changing = `The next table has the percentage of the steps, from step 20 on, whose shares differ from the shares of the step
+before:
 
 `
 
-const settling = `The table gives the number of steps until the spread of the peers' times, (longest -
-shortest) / mean, comes within 5 percentage points of the spread with the best whole shares,
-and stays there. Times are disturbed by 0.5 %%. *Slower*: four peers and 512 microbatches,
-after one peer gets 4 times slower (steps %d to %d). *Fast again*: after that peer is as fast
-as before. *Fixed cost*: 128 microbatches, from equal shares in the first step on, with a fixed
-cost of each peer that dominates: the time of 20 to 80 microbatches. *Changes*: how many of the
-steps from 6 to 199 changed shares in the case with the fixed cost.
+const settling = `The next table shows how fast the policies adapt. The *spread* is (longest - shortest) / mean of the peers'
+times. The columns have the number of steps until the spread comes, and stays, within 5 percentage points of the
+spread with the best whole shares. The noise is 0.5 %%. *Slower*: one of four peers gets 4 times slower, with 512
+microbatches (steps %d to %d). *Fast again*: after these steps this peer is as fast as before. *Fixed cost*: 128
+microbatches, from equal shares in the first step on; each peer has a fixed part that dominates, the time of 20
+to 80 microbatches. *Changes*: in the case of the fixed cost, how many of the steps from 6 to 199 changed the
+shares.
 
 | policy | slower | fast again | fixed cost | changes |
 | --- | ---: | ---: | ---: | ---: |
 `
 
-const noisy = `Between equal peers shares must not wander, however much times vary. The table has the number of
-steps in which shares changed, and the speed as above, by the standard deviation of the times,
-for 64 peers and 170 steps.
+const noisy = `Between equal peers the shares should stay equal, however noisy the times are. The next table has two numbers
+for each standard deviation of the times, for 64 peers and 170 steps: the number of steps in which shares
+changed, and the speed as in the first table.
 
 `
 
 const predicting = `## Ways to predict
 
-` + "`lbbsp-cpu`" + ` predicts in one of three ways. "plain" expects each peer to go on as it does.
-"season" also finds after how many steps a peer repeats its jumps, and expects them. "narx"
-is a small neural network. Its inputs are the other two forecasts, the last changes of the peer
-and the mean change of all peers. It learns while it runs, in fixed point. The speeds, as above:
+` + "`lbbsp-cpu`" + ` can predict the pace in three ways. "plain" expects that each peer keeps its smoothed pace. "season"
+also finds the period after which a peer repeats its jumps, and forecasts the next jump. "narx" is a small
+neural network. Its inputs are the other two forecasts, the last changes of the peer's pace and the mean change
+over all peers. The network learns while the job runs, in fixed-point arithmetic. The next table has the speeds
+as in the first table:
 
 `
 
 const plots = `## Shares and times
 
-Each row is a policy: on the left the shares of %d peers over %d steps, on the right the
-time of each step (black) and the time with foresight (red).
+Each row of a plot is a policy. On the left are the shares of %d peers over %d steps. On the right are the time of
+each step (black) and the time with foresight (red).
 
 `
