@@ -78,7 +78,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 
 // plaintextRisk returns a warning if data between hosts has neither confidentiality nor integrity,
 // because --encrypt is never; otherwise "". A MAC for each frame would add integrity, but needs
-// more than a third of the processor time of TLS.
+// about two thirds of the processor time of encryption.
 func (o *Options) plaintextRisk() string {
 	if !o.Network.sendsPlaintext() || o.Output.Plain {
 		return ""

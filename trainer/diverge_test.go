@@ -69,8 +69,8 @@ func TestAPeerThatDivergesIsResynced(t *testing.T) {
 	}
 }
 
-// The group puts out a peer that diverges repeatedly, and continues without it.
-func TestAPeerThatDivergesAgainAndAgainIsExpelled(t *testing.T) {
+// A peer that diverges repeatedly leaves, and the group continues without it.
+func TestAPeerThatDivergesAgainAndAgainLeaves(t *testing.T) {
 	out := train(t, 4, counting(3), &log{}, func(rank int, m *counter, c *trainer.Config) {
 		if rank == 1 {
 			report := c.Hooks.OnStep
