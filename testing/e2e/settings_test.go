@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,6 +37,34 @@ func TestPeersDifferAtTheStart(t *testing.T) {
 				t.Error("there is a result")
 			}
 		})
+	}
+}
+
+// A newcomer with another setting or other data is refused and ends with status 1, and the job goes on.
+func TestNewcomerDiffers(t *testing.T) {
+	s := startSoftmax(t, "--pace", "100us", "--steps", "1000000")
+	s.expectStep(t, 5)
+	_, data := mnist(t)
+	other := otherData(t, data)
+	for flags, want := range map[string]string{
+		"--lr 0.3":        "--lr is 0.2 in the job and 0.3 at the peer",
+		"--model mlp":     "--model is softmax in the job and mlp at the peer",
+		"--data " + other: fmt.Sprintf("--data is %s with 60000 images in the job and %s with 60000 images at the peer", data, other),
+	} {
+		late := &elrun{job: s.job}
+		late.launch(t, slices.Concat([]string{"join", "--name", s.job.Name, "-n", "1", "--listen", listen()}, s.program, strings.Fields(flags)))
+		if status := late.Wait(t); status != 1 {
+			t.Errorf("%s: status %d, want 1", flags, status)
+		}
+		late.Expect(t, want)
+	}
+	s.goOn(t, 5)
+	s.stopped(t)
+	if status := s.Wait(t); status != 0 {
+		t.Errorf("status %d", status)
+	}
+	if n := len(s.times(t)[5]); n > 0 {
+		t.Errorf("%d steps with five members", n)
 	}
 }
 
