@@ -35,8 +35,8 @@ func toMember(m Member) (member.Member, error) {
 			return member.Member{ID: member.ID(m.ID), Info: string(b)}, nil
 		}
 		if len(in.Addrs) == 0 {
-			return member.Member{}, fmt.Errorf("elastic: describe %s: the names of its host, site and launcher have %d bytes, together at most %d",
-				m.ID, len(m.Host)+len(m.Launcher)+len(m.Process)+len(m.Machine)+len(m.Site), member.MaxInfo)
+			return member.Member{}, fmt.Errorf("elastic: describe %s: the description has %d bytes without addresses, want at most %d: shorten the names of host, site and launcher",
+				m.ID, len(b), member.MaxInfo)
 		}
 		in.Addrs = in.Addrs[:len(in.Addrs)-1]
 	}

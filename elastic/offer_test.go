@@ -29,7 +29,7 @@ func TestConsider(t *testing.T) {
 			"not let in": {func(s *requestServer, _ *offer) {
 				s.cfg.Entry = func(ID) (Entry, error) { return Entry{}, errors.New("no ticket") }
 			}, "no ticket"},
-			"description": {func(_ *requestServer, o *offer) { o.Member.Host = strings.Repeat("h", 600) }, "600 bytes"},
+			"description": {func(_ *requestServer, o *offer) { o.Member.Host = strings.Repeat("h", 600) }, "608 bytes"},
 		} {
 			s := &requestServer{new(Config), &identity{driver: testDriver(t, 3, 0)},
 				&registration{terms: terms{state: blank{}, settings: settings, begun: true}}}

@@ -48,7 +48,8 @@ func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 	took := time.Since(begun)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	// A refused connection or a timeout counts as unreachable; other errors come from the peer.
+	// note decides whether the peer counts as cut off: at once if no process listens there, after
+	// one or two offers without an answer in time, and never after another error.
 	gone := err != nil && errors.Is(err, ErrGone)
 	late := !gone && err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	j.reach.note(to, gone, late)

@@ -86,8 +86,8 @@ func (o *Options) plan(path string) (hostPlan, error) {
 	return p, nil
 }
 
-// connect starts an agent on a host and prepares it to start peers. The error names the host, the
-// cause and the remedy.
+// connect starts an agent on a host and prepares it to start peers. If ctx ends, the error is its
+// cause. Any other error names the host and the cause, and the remedy if the user can do something.
 func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
 	h.timeout, h.job, h.starter = p.timeout, p.begin.Job, p.starter
 	if h.Name == "localhost" {

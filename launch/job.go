@@ -69,7 +69,7 @@ func (j *Job) status(ctx context.Context, paths bool) (Status, error) {
 	// report.
 	reports, err := askStatus(ctx, peers, paths)
 	if len(reports) == 0 {
-		return Status{}, fmt.Errorf("launch: job %s: none of its peers here answers, stop it by elrun stop: %w", j.name, err)
+		return Status{}, fmt.Errorf("launch: job %s: none of its peers on this host answers: %w; elrun stop ends them or names their processes", j.name, err)
 	}
 	return mergeStatus(reports), nil
 }

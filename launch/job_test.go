@@ -84,7 +84,7 @@ func TestStatusNotAnswered(t *testing.T) {
 	var peer sync.WaitGroup
 	peer.Go(func() { hangUp(l, 0, nil) })
 	_, err = findJob(t, job).Status(t.Context())
-	if err == nil || errors.Is(err, ErrNoJob) || !strings.Contains(err.Error(), job+": none of its peers here answers") {
+	if err == nil || errors.Is(err, ErrNoJob) || !strings.Contains(err.Error(), job+": none of its peers on this host answers") {
 		t.Errorf("got %v", err)
 	}
 	_ = l.Close()

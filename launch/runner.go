@@ -93,7 +93,7 @@ func (r *runner) loop(ctx context.Context) {
 				r.interrupt(syscall.SIGPIPE, time.Now())
 			}
 		case <-r.killing:
-			r.report.printf("peers still run %v after the signal; killing them", r.o.Grace)
+			r.report.printf("peers still run %v after they were asked to end; killing them", r.o.Grace)
 			r.killAll()
 		case now := <-tick.C:
 			r.tick(now)

@@ -107,10 +107,10 @@ func ticketAddrs(members []elastic.Member) []string {
 	return out
 }
 
-// bestAddrs returns the member's addresses of the best kind that it has. The result has at most
-// most addresses. Addresses of worse kinds are left out, because people copy the ticket, and a long
+// bestAddrs returns the member's addresses of the best kind that it has, but no more than limit
+// addresses. Addresses of worse kinds are left out, because people copy the ticket, and a long
 // line breaks easily.
-func bestAddrs(m elastic.Member, most int) (out []string) {
+func bestAddrs(m elastic.Member, limit int) (out []string) {
 	best := addrKinds
 	for _, a := range m.Addrs {
 		kind := addrKind(a)
@@ -120,7 +120,7 @@ func bestAddrs(m elastic.Member, most int) (out []string) {
 		if kind == relayedAddr && !strings.Contains(a, "/p2p-circuit/p2p/") {
 			a += "/p2p/" + string(m.ID)
 		}
-		if kind == best && len(out) < most {
+		if kind == best && len(out) < limit {
 			out = append(out, a)
 		}
 	}

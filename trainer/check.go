@@ -107,14 +107,16 @@ func (c *checker) bits() error {
 	// First compute the same samples again at another address, then once more after other
 	// samples.
 	for _, before := range [][]int{nil, c.second} {
+		about := fmt.Sprintf("samples %v computed again", c.first)
 		if before != nil {
+			about = fmt.Sprintf("samples %v computed after %v", c.first, before)
 			if _, err := c.compute(before, 0); err != nil {
 				return err
 			}
 		}
 		got, err := c.compute(c.first, 0)
 		if err == nil {
-			err = c.equal(got, c.want, fmt.Sprintf("samples %v computed after %v", c.first, before))
+			err = c.equal(got, c.want, about)
 		}
 		if err != nil {
 			return err
@@ -126,11 +128,11 @@ func (c *checker) bits() error {
 // equal checks that two results have the same bits.
 func (c *checker) equal(got, want computation, about string) error {
 	if math.Float64bits(got.loss) != math.Float64bits(want.loss) {
-		return fmt.Errorf("%s: loss %v, want %v as in another call", about, got.loss, want.loss)
+		return fmt.Errorf("%s: loss %v, want %v as before: the same samples must give the same bits in every call", about, got.loss, want.loss)
 	}
 	for i := range want.grad {
 		if !sameBits(got.grad[i], want.grad[i]) {
-			return fmt.Errorf("%s: the gradient of %s has other bits than in another call", about, c.model.Params[i].Name)
+			return fmt.Errorf("%s: the gradient of %s has other bits than before: the same samples must give the same bits in every call", about, c.model.Params[i].Name)
 		}
 	}
 	return nil

@@ -82,15 +82,15 @@ func simpleMistakes() map[string]trainer.Model {
 		})
 	}
 	return map[string]trainer.Model{
-		"set Model.Params":      with(func(m *trainer.Model) { m.Params = nil }),
-		"set Model.Gradient":    with(func(m *trainer.Model) { m.Gradient = nil }),
-		"MaxSamples is -1":      with(func(m *trainer.Model) { m.MaxSamples = -1 }),
-		"loss 8, want 7 as in":  on(func(b *trainer.Batch, _ trainer.Model) { losses++; b.Loss(float64(losses)) }),
-		"other bits than in":    on(func(b *trainer.Batch, _ trainer.Model) { gradients++; b.Grad(1)[2] += float32(gradients) }),
-		"whose loss is finite":  on(func(b *trainer.Batch, _ trainer.Model) { b.Loss(math.Inf(1)) }),
-		"p1 has changed: Gradi": on(func(_ *trainer.Batch, m trainer.Model) { m.Params[1].Data[0]++ }),
-		"twice or out of order": on(func(b *trainer.Batch, _ trainer.Model) { b.Done(1, 0) }),
-		"p0 has changed after":  on(func(b *trainer.Batch, _ trainer.Model) { b.Grad(0)[0]++ }),
+		"set Model.Params":         with(func(m *trainer.Model) { m.Params = nil }),
+		"set Model.Gradient":       with(func(m *trainer.Model) { m.Gradient = nil }),
+		"MaxSamples is -1":         with(func(m *trainer.Model) { m.MaxSamples = -1 }),
+		"loss 8, want 7 as before": on(func(b *trainer.Batch, _ trainer.Model) { losses++; b.Loss(float64(losses)) }),
+		"other bits than before":   on(func(b *trainer.Batch, _ trainer.Model) { gradients++; b.Grad(1)[2] += float32(gradients) }),
+		"whose loss is finite":     on(func(b *trainer.Batch, _ trainer.Model) { b.Loss(math.Inf(1)) }),
+		"p1 has changed: Gradi":    on(func(_ *trainer.Batch, m trainer.Model) { m.Params[1].Data[0]++ }),
+		"twice or out of order":    on(func(b *trainer.Batch, _ trainer.Model) { b.Done(1, 0) }),
+		"p0 has changed after":     on(func(b *trainer.Batch, _ trainer.Model) { b.Grad(0)[0]++ }),
 		"group 0 of two: loss": on(func(b *trainer.Batch, _ trainer.Model) {
 			if len(b.Groups()) > 1 {
 				b.Groups()[0].Loss(1)

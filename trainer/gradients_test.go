@@ -22,7 +22,7 @@ func TestGradientsDefaults(t *testing.T) {
 	}
 }
 
-// Each field with an invalid value is named, with its part.
+// The error names each field with an invalid value, as in Gradients.Clip.
 func TestBadGradients(t *testing.T) {
 	for want, g := range map[string]Gradients{
 		"Gradients.Clip is -1":                                   {Clip: -1},

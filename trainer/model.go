@@ -131,7 +131,7 @@ func (m Model) check() error {
 			size *= side
 		}
 		if size != len(p.Data) || size == 0 {
-			return fmt.Errorf("trainer: parameter %d, %q, has %d elements in the shape %v: want the product of the shape, at least 1", i, p.Name, len(p.Data), p.Shape)
+			return fmt.Errorf("trainer: parameter %d, %q, has %d elements and the shape %v: want as many elements as the product of the shape, at least 1", i, p.Name, len(p.Data), p.Shape)
 		}
 	}
 	return nil

@@ -333,7 +333,8 @@ func TestCancelWhileAStepBeginsEarly(t *testing.T) {
 	}
 }
 
-// cancelEarly ends a job when the next step has begun. broken is the value of the field of eager at rank 0.
+// cancelEarly ends a job when the next step has begun. broken is the value of eager.broken at rank 0: the parameter at which that
+// model fails, 0 for none.
 func cancelEarly(t *testing.T, broken int) {
 	t.Helper()
 	a := newArena(2, dyadic(10))

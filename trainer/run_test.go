@@ -429,9 +429,9 @@ func TestBadConfigurations(t *testing.T) {
 
 func TestBadModels(t *testing.T) {
 	tests := map[string][]trainer.Param{
-		"no parameters":                   {},
-		"has 3 elements in the shape [2]": {{Name: "w", Shape: []int{2}, Data: make([]float32, 3)}},
-		"has 0 elements in the shape [0]": {{Name: "w", Shape: []int{0}}},
+		"no parameters":                    {},
+		"has 3 elements and the shape [2]": {{Name: "w", Shape: []int{2}, Data: make([]float32, 3)}},
+		"has 0 elements and the shape [0]": {{Name: "w", Shape: []int{0}}},
 	}
 	for want, params := range tests {
 		runGroups(t, 1, nil, func(ctx context.Context, g *elastic.Group) error {

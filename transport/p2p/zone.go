@@ -19,7 +19,7 @@ import (
 // such an address from another host therefore dials it on each of its own links; the peer that
 // answers has to prove its ID.
 //
-// libp2p refuses to dial link-local addresses, but its check detects them only behind a single
+// libp2p refuses to dial link-local addresses, but its check does not look behind a second
 // zone. So addresses to dial have their zone twice, as in
 // /ip6zone/eth0/ip6zone/eth0/ip6/fe80::1/tcp/7000, and scoped removes one of the two before the
 // dial.

@@ -26,8 +26,8 @@ type Options struct {
 	// Donors returns the available donors, the preferred donors first. It is called repeatedly,
 	// from several goroutines; the caller must not change the slice afterwards.
 	Donors func() []string
-	// MaxDonors bounds the donors in use at once; 0 means 8. Each donor in use has to make a copy
-	// of its state.
+	// MaxDonors bounds the donors in use at the same time; 0 means 8. Each donor in use has to make
+	// a copy of its state.
 	MaxDonors int
 	// Patience is the time without data after which a donor counts as dead; 0 means 4 s. Patience
 	// should be less than half of the donors' Lease.
@@ -67,7 +67,7 @@ func (o Options) withDefaults() Options {
 // Patience, so that such a delay does not count as silence.
 func (o Options) wait() time.Duration { return o.Patience / 4 }
 
-// names returns the donors to use at once.
+// names returns the donors to use at the same time, at most MaxDonors.
 func (o Options) names() []string {
 	names := o.Donors()
 	return names[:min(len(names), o.MaxDonors)]
