@@ -40,10 +40,10 @@ BASE   =
 # "make test-long". The other tests of the package have no long form.
 LONG = -run=^TestKill ./trainer
 
-# Rows of matrices that differ little from those in "make test", tests of training that compare long runs, tests of large groups or
-# vectors that repeat those of small ones, and the tests with the most kills: they are left to "make test-long". THINNED has the
+# Rows of matrices that differ little from those in "make test", tests that compare long runs or run for a set time, tests of large
+# groups or vectors that repeat those of small ones, and the tests with the most kills: they are left to "make test-long". THINNED has the
 # packages with such tests; LONG runs the tests of trainer among them.
-THIN    = ^Test(MatrixInMemory|SelectionOfLongVectors)$$/^n=[67]$$|^TestSelectionOfLongVectors$$/^n=[489]$$/^p2p$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestAutoIsNearBest$$/^(direct|p2p)$$/^n=2$$|^TestLostHostIsOut$$/.*/.*/^seed_[23]$$|^TestPausedHostStays$$/.*/^seed_[2-5]$$|^Test(QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
+THIN    = ^TestMatrixInMemory$$/^n=[678]$$|^TestSelectionOfLongVectors$$/^n=[46789]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestLostHostIsOut$$/.*/.*/^seed_[23]$$|^TestPausedHostStays$$/.*/^seed_[2-5]$$|^Test(AutoIsNearBest|EvaluatorCost|Soak|QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
 THINNED = ./collective ./transport/p2p ./testing/simnet ./testing/e2e ./testing/netchaos ./testing/chaos
 
 .PHONY: help build data run check test test-long race lint fuzz bench figures bench-peers bench-peers-short planted sim recording balance-report scale model chaos soak differential k8s dist deb clean
