@@ -27,7 +27,7 @@ func (d *driver) entered(mv member.View) {
 		d.emit(v.Epoch, event.View{Members: short(v.Members), Voters: shortIDs(v.Voters), Reason: v.Reason})
 	}
 	d.welcome(came, old.Epoch > 0)
-	gone := d.farewell(left)
+	gone := d.farewell(left, mv.Left)
 	d.status.set(func(s *status) {
 		s.phase, s.view = max(s.phase, inside), v
 		s.former = slices.Concat(gone, s.former)
@@ -89,8 +89,8 @@ func (d *driver) welcome(came []Member, later bool) {
 }
 
 // farewell removes the records of the members in gone, and returns the members that were lost or
-// kicked.
-func (d *driver) farewell(gone []Member) (lost []Member) {
+// kicked. The members in asked have left at their own request.
+func (d *driver) farewell(gone []Member, asked []member.ID) (lost []Member) {
 	v := d.view
 	for _, m := range gone {
 		p := d.peers[m.ID]
@@ -106,9 +106,9 @@ func (d *driver) farewell(gone []Member) (lost []Member) {
 			lost = append(lost, m)
 			continue
 		}
-		// A view change may contain both losses and leaves. The reason of the view is then a loss,
-		// so the records of the members show which of them left.
-		if v.Reason == "leave" || p.heartbeat.Leaving || p.heartbeat.Stalled {
+		// A change may contain both losses and leaves. A member that asked to leave may also be lost
+		// before the others have agreed; it counts as left, too.
+		if slices.Contains(asked, member.ID(m.ID)) || v.Reason == "leave" || p.heartbeat.Leaving || p.heartbeat.Stalled {
 			d.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: p.leaves(time.Now())})
 			continue
 		}

@@ -48,6 +48,10 @@ type View struct {
 	Grants []Grant // the grants by which peers join, the oldest first
 	Barred []ID    // IDs that were kicked, and are never admitted again
 
+	// Left has the members that the last change removed at their own request. It is not a part of
+	// the hash or of the encoded view.
+	Left []ID
+
 	hash Hash
 	// size is the length of the encoded view, in bytes.
 	size   int
@@ -168,7 +172,7 @@ func (v View) sealed() (View, error) {
 
 // follow returns the view that follows v by c, without its hash.
 func (v View) follow(c Change) (View, error) {
-	next := View{Epoch: nextEpoch(v.Epoch, c), Parent: v.hash, Reason: c.reason(), Founder: v.Founder, views: v.views}
+	next := View{Epoch: nextEpoch(v.Epoch, c), Parent: v.hash, Reason: c.reason(), Founder: v.Founder, Left: c.Left, views: v.views}
 	kept, err := v.without(c)
 	if err != nil {
 		return View{}, err

@@ -3,6 +3,7 @@ package member
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -50,6 +51,20 @@ func TestApply(t *testing.T) {
 	}
 	if v.Founder != "e" {
 		t.Errorf("founder %q, want the lowest ID of the forced view", v.Founder)
+	}
+}
+
+// A view has the members that left, and not the lost ones, until the next view.
+func TestLeftOfView(t *testing.T) {
+	v, err := First(membersOf("a", "b", "c", "d"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err = v.Apply(Change{Lost: []ID{"a"}, Left: []ID{"c"}}); err != nil || !slices.Equal(v.Left, []ID{"c"}) {
+		t.Errorf("left: %v, %v", v.Left, err)
+	}
+	if v, err = v.Apply(Change{Lost: []ID{"d"}}); err != nil || len(v.Left) != 0 {
+		t.Errorf("left in the next view: %v, %v", v.Left, err)
 	}
 }
 
