@@ -42,8 +42,8 @@ func newOrders() orders {
 // leave orders the group to leave.
 func (o *orders) leave() { o.leaving.Do(func() { close(o.leaves) }) }
 
-// endWait ends a newcomer's wait for members with err. It replaces an earlier error that the newcomer
-// has not read yet.
+// endWait ends a newcomer's wait for members with err. It replaces an earlier error that the
+// newcomer has not read yet.
 func (o *orders) endWait(err error) {
 	select {
 	case <-o.reason:

@@ -3,8 +3,8 @@ package member
 import "slices"
 
 // dissemination sends the change that ends a view to the members of the view, until all have
-// acknowledged it or it was sent announceTimes times. Only the member that decided the change does this
-// (it is the distinguished learner of Paxos: Paxos Made Simple, 2001, section 2.3).
+// acknowledged it or it was sent announceTimes times. Only the member that decided the change does
+// this (it is the distinguished learner of Paxos: Paxos Made Simple, 2001, section 2.3).
 type dissemination struct {
 	*membership
 	local    *localState

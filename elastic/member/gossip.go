@@ -9,17 +9,17 @@ type gossip struct {
 	local  *localState
 	quorum *quorumMonitor
 
-	heartbeats uint64 // number of Status messages sent by heartbeat
-	announced  int    // number of Status messages sent by announce in this view
+	heartbeats      uint64 // number of Status messages sent by heartbeat
+	presenceReports int    // number of Status messages sent by reportPresence in this view
 }
 
-// enter begins a view, in which this member has sent no Status by announce yet.
-func (g *gossip) enter() { g.announced = 0 }
+// enter begins a view, in which this member has sent no Status by reportPresence yet.
+func (g *gossip) enter() { g.presenceReports = 0 }
 
-// heartbeat sends a Status every Config.Beat ticks, to one member after another, so that a member that
-// missed all other messages still receives the epoch and the hash of the sender's view. heartbeat
-// reports whether a Status was due. The jitter keeps members that started at the same time from
-// sending at the same time.
+// heartbeat sends a Status every Config.Beat ticks, to one member after another, so that a member
+// that missed all other messages still receives the epoch and the hash of the sender's view.
+// heartbeat reports whether a Status was due. The jitter keeps members that started at the same
+// time from sending at the same time.
 func (g *gossip) heartbeat() bool {
 	if (g.tick+jitter(g.cfg.Self.ID, 0))%g.cfg.Beat != 0 {
 		return false
@@ -30,28 +30,28 @@ func (g *gossip) heartbeat() bool {
 	}
 	// Only a member without a vote waits to be promoted.
 	if g.rank >= g.view.Voters {
-		g.announce()
+		g.reportPresence()
 	}
 	return true
 }
 
-// announce sends, in a large group, a Status to a member that may propose the promotion of this
-// newcomer to voter, as proof that the newcomer is present. Every second Status goes to the first
-// proposer in rank order, the remaining ones to all these members in turn, as the first may be
-// stuck.
-func (g *gossip) announce() {
+// reportPresence sends, in a large group, a Status to a member that may propose the promotion of
+// this newcomer to voter, as proof that the newcomer is present. Every second Status goes to the
+// first proposer in rank order, the remaining ones to all these members in turn, as the first may
+// be stuck.
+func (g *gossip) reportPresence() {
 	if !g.large() {
 		return // in a small group heartbeat reaches every member
 	}
 	if to := g.quorum.ahead(); len(to) > 0 {
-		at := g.announced % 2 * (1 + g.announced/2)
-		g.announced++
+		at := g.presenceReports % 2 * (1 + g.presenceReports/2)
+		g.presenceReports++
 		g.send(Message{Kind: Status, To: to[at%len(to)]})
 	}
 }
 
-// target returns the rank of the member that gets the next Status of heartbeat. In a large group the
-// receivers are the members at the distances 1, 2, 4, 8 and so on, to both sides on the ring of
+// target returns the rank of the member that gets the next Status of heartbeat. In a large group
+// the receivers are the members at the distances 1, 2, 4, 8 and so on, to both sides on the ring of
 // ranks. So each member sends to few members, and a chain of few messages connects any two members
 // (the fingers of Chord: Stoica et al., 2001).
 func (g *gossip) target() int {

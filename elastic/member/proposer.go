@@ -18,8 +18,8 @@ const (
 // Paxos Made Simple, 2001).
 //
 //	idle --begin--> preparing --choose--> accepting --decide--> next view
-//	  ^                |                     |
-//	  +---- stepDown, rejected, nothing due ----+
+//	  ^                |                       |
+//	  +-- stepDown, rejected, nothing due -----+
 //
 // The messages of a ballot are repeated until they are answered. A new ballot is opened only after
 // the ballot before was given up.
@@ -193,11 +193,12 @@ func (p *proposer) overtaken() {
 }
 
 // stepDown gives up the ballot under way and opens no ballot for a while, because this member has
-// promised another proposer's higher ballot. For proposers that this member suspects, stepDown does so
-// only once in a view: in that time two parts of a group that can reach each other again withdraw
-// their suspicions. It does not do so again, because a suspected proposer may receive no answers
-// and repeat its ballot in vain. Later ballots of suspected proposers only count as rejections of a
-// ballot under way here. So of two proposers that suspect each other one succeeds in the end.
+// promised another proposer's higher ballot. For proposers that this member suspects, stepDown does
+// so only once in a view: in that time two parts of a group that can reach each other again
+// withdraw their suspicions. It does not do so again, because a suspected proposer may receive no
+// answers and repeat its ballot in vain. Later ballots of suspected proposers only count as
+// rejections of a ballot under way here. So of two proposers that suspect each other one succeeds
+// in the end.
 func (p *proposer) stepDown(b Ballot, from ID) {
 	p.round = max(p.round, b.Round)
 	switch {

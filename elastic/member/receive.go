@@ -221,7 +221,7 @@ func (m *Machine) adopt(msg Message) {
 	case v.Rank(m.cfg.Self.ID) >= 0:
 		m.history = h
 		m.enter(v)
-		m.gossip.announce()
+		m.gossip.reportPresence()
 	// History and view are set before leave: receiveOutside answers from them.
 	case in:
 		m.history, m.view = h, v

@@ -36,8 +36,8 @@ func identity(path string) (crypto.PrivKey, error) {
 	return key, nil
 }
 
-// readSeed reads a node's seed from the file at path. It refuses a file that others can read, because they could impersonate
-// the node.
+// readSeed reads a node's seed from the file at path. It refuses a file that others can read,
+// because they could impersonate the node.
 func readSeed(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

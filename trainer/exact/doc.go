@@ -34,11 +34,12 @@
 // So the peaks of a step do not depend on the assignment of microbatches, and neither do the two
 // decisions made from them: whether the step fits, and the next scale.
 //
-// The next scale puts the peak of the last step below the capacity by the headroom: 6 bits, or a third
-// of the capacity if that is less (from 8192 microbatches on). A step has to be computed again if
-// some gradient grew by more than a factor of 2^headroom (64) within one step; then the scale made
-// from the step's own peaks is certain to fit. When gradients shrink, the exponents follow by half
-// of the way per step (hysteresis), so that oscillating gradients do not overflow again and again.
+// The next scale puts the peak of the last step below the capacity by the headroom: 6 bits, or a
+// third of the capacity if that is less (from 8192 microbatches on). A step has to be computed
+// again if some gradient grew by more than a factor of 2^headroom (64) within one step; then the
+// scale made from the step's own peaks is certain to fit. When gradients shrink, the exponents
+// follow by half of the way per step (hysteresis), so that oscillating gradients do not overflow
+// again and again.
 //
 // A parameter has no history in the first step, and as long as all its gradients are zero. Its
 // scale then suits a largest gradient between 1/128 and 256, or a narrower range from 512

@@ -38,7 +38,8 @@ const (
 	punchedTime = 10 * time.Second
 )
 
-// puncher makes direct connections to peers that are connected only by a relay. All methods are safe for concurrent use.
+// puncher makes direct connections to peers that are connected only by a relay. All methods are
+// safe for concurrent use.
 //
 // One attempt, of initiator I (the lower ID) and responder R, with observer O, another member:
 //

@@ -155,7 +155,7 @@ func (g *gauge) add(bytes int64) {
 	g.bytes += bytes
 }
 
-// record records a new distance. If it ends a window in which the distance did not shrink it
+// record takes a new distance. If it ends a window in which the distance did not shrink it
 // returns the number of such windows in a row, and otherwise 0.
 func (g *gauge) record(at, applied int64, level bool) int {
 	now := time.Now()
