@@ -211,7 +211,7 @@ func (Restart) Name() string { return "restart" }
 
 // Checkpoint reports that a checkpoint is complete on disk.
 type Checkpoint struct {
-	Path string `json:"path"` // file or folder of the checkpoint
+	Path string `json:"path"` // file or folder of the checkpoint; JSON has U+FFFD for bytes that are not UTF-8
 	// MS is the time that the write took, in milliseconds.
 	MS float64 `json:"ms"`
 }

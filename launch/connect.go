@@ -70,7 +70,7 @@ func (o *Options) plan(path string) (hostPlan, error) {
 	}
 	r := &o.Remote
 	p := hostPlan{starter: starter{strings.Fields(r.SSH), r.Srun}, timeout: r.ConnectTimeout, self: self, program: path,
-		begin: beginOrder{Protocol: agentProtocol, Job: o.Job, Program: o.Program, Args: o.Args, Env: o.Forward, Dir: r.Dir, Copy: r.Copy && !o.Self, Self: o.Self, Detach: r.Detach}}
+		begin: beginOrder{Protocol: agentProtocol, Job: o.Job, Program: byteString(o.Program), Args: convertStrings[byteString](o.Args), Env: convertStrings[byteString](o.Forward), Dir: byteString(r.Dir), Copy: r.Copy && !o.Self, Self: o.Self, Detach: r.Detach}}
 	if r.Copy {
 		if p.copied, err = newCopied(self); err != nil {
 			return hostPlan{}, fmt.Errorf("launch: %w", err)

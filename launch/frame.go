@@ -73,17 +73,41 @@ func (r *report) set() []bool {
 
 // beginOrder describes to an agent the program of the job.
 type beginOrder struct {
-	Protocol int      `json:"protocol"`
-	Job      string   `json:"job"`
-	Program  string   `json:"program"` // "" if nothing will be started
-	Args     []string `json:"args"`
-	Env      []string `json:"env"` // NAME=VALUE, in addition to the environment of the host
-	Dir      string   `json:"dir"` // working folder; "" for the home folder
+	Protocol int          `json:"protocol"`
+	Job      string       `json:"job"`
+	Program  byteString   `json:"program"` // "" if nothing will be started
+	Args     []byteString `json:"args"`
+	Env      []byteString `json:"env"` // NAME=VALUE, in addition to the environment of the host
+	Dir      byteString   `json:"dir"` // working folder; "" for the home folder
 	// SHA256 is the hash of the program; "" if it is not checked.
 	SHA256 string `json:"sha256,omitempty"`
 	Copy   bool   `json:"copy,omitempty"` // the launcher sends the program if it is missing
 	Self   bool   `json:"self,omitempty"` // the program is the agent's own executable
 	Detach bool   `json:"detach,omitempty"`
+}
+
+// byteString is a string of any bytes. In JSON it is base64: file names, arguments and variables
+// need not be UTF-8, and encoding/json would replace their other bytes by U+FFFD.
+type byteString string
+
+// MarshalJSON implements json.Marshaler.
+func (s byteString) MarshalJSON() ([]byte, error) { return json.Marshal([]byte(s)) }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *byteString) UnmarshalJSON(text []byte) error {
+	var b []byte
+	err := json.Unmarshal(text, &b)
+	*s = byteString(b)
+	return err
+}
+
+// convertStrings returns a copy of a list whose strings are of another type.
+func convertStrings[To, From ~string](list []From) []To {
+	out := make([]To, len(list))
+	for i, s := range list {
+		out[i] = To(s)
+	}
+	return out
 }
 
 // filePart is a part of a file. An empty part is the end of the file.
@@ -172,7 +196,7 @@ type exitReport struct {
 
 const (
 	// agentProtocol is the version of the protocol between launcher and agent.
-	agentProtocol = 1
+	agentProtocol = 2
 	// maxFrame bounds a line in bytes: the longest reply, and the other parts of a frame with a
 	// reply.
 	maxFrame = maxReply + 1<<10

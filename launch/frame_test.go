@@ -16,7 +16,7 @@ import (
 func frames() []frame {
 	self := memberAt(1)
 	return []frame{
-		{order: order{Begin: &beginOrder{Protocol: 1, Program: "x", Args: []string{"-a"}, Env: []string{"A=b"}, Dir: "/", Self: true}}},
+		{order: order{Begin: &beginOrder{Protocol: 1, Program: "x\xe9", Args: []byteString{"-a", "\xff\xfe", "\x00é"}, Env: []byteString{"A=\xff"}, Dir: "/\xe9", Self: true}}},
 		{order: order{Part: &filePart{[]byte{0, 255}}}},
 		{order: order{Probe: []hostAddrs{{"b", []string{"192.0.2.1:1/w"}}}}},
 		{Index: 3, order: order{Spawn: &spawnOrder{Env: []string{"A=b"}, Peers: 2}}},

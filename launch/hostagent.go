@@ -242,7 +242,7 @@ func (a *hostAgent) begin(o beginOrder) error {
 // prepare finds the working folder and the program. Its error messages are for the user who typed
 // the command.
 func (a *hostAgent) prepare() error {
-	if dir := a.order.Dir; dir != "" {
+	if dir := string(a.order.Dir); dir != "" {
 		if err := os.Chdir(dir); err != nil {
 			return fmt.Errorf("no working folder %s (%w): make it there, or name another by --dir", dir, cause(err))
 		}
@@ -258,7 +258,7 @@ func (a *hostAgent) prepare() error {
 	case a.order.Copy:
 		return a.requestProgram()
 	}
-	path, err := findProgram(a.order.Program)
+	path, err := findProgram(string(a.order.Program))
 	if err != nil {
 		return fmt.Errorf("%s; --copy copies it there", strings.TrimPrefix(err.Error(), "launch: "))
 	}
@@ -289,7 +289,7 @@ func (a *hostAgent) requestProgram() error {
 	}
 	// A copy of an earlier job is used again if it is intact.
 	dir := filepath.Join(all, a.order.SHA256)
-	a.path = filepath.Join(dir, filepath.Base(a.order.Program))
+	a.path = filepath.Join(dir, filepath.Base(string(a.order.Program)))
 	if sum, err := hashFile(a.path); err == nil && sum == a.order.SHA256 {
 		now := time.Now()
 		_ = os.Chtimes(dir, now, now) // marks the copy as used, for removeOldCopies
@@ -376,14 +376,14 @@ func hashFile(path string) (string, error) {
 // the probe, because the hosts test their connections only before it.
 func (a *hostAgent) spawn(index int, o spawnOrder) error {
 	a.probe.close()
-	cmd := exec.Command(a.path, a.order.Args...)
+	cmd := exec.Command(a.path, convertStrings[string](a.order.Args)...)
 	// The program sees the name that the user gave, not the path of the copy on this host.
-	cmd.Args[0] = a.order.Program
-	cmd.Env = boundProcessors(append(append(os.Environ(), a.order.Env...), o.Env...), o.Peers)
+	cmd.Args[0] = string(a.order.Program)
+	cmd.Env = boundProcessors(append(append(os.Environ(), convertStrings[string](a.order.Env)...), o.Env...), o.Peers)
 	r := &relay{a: a, index: index}
 	p, err := startLocal(index, o.Peers, cmd, r, nil)
 	if err != nil {
-		err = startError(a.order.Program, err)
+		err = startError(string(a.order.Program), err)
 		return a.out.write(frame{Index: index, report: report{Refused: strings.TrimPrefix(err.Error(), "launch: ")}})
 	}
 	r.p = p

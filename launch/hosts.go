@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Remote has the options of Run for peers on other hosts. The zero value runs all peers on this host.
@@ -156,7 +157,8 @@ func parseSlots(text string) (int, error) {
 func addHost(hosts []Host, h Host) ([]Host, error) {
 	// The name becomes an argument of ssh: a name with a leading dash would be an option, and a
 	// ProxyCommand may pass the name to a shell.
-	if h.Name == "" || strings.HasPrefix(h.Name, "-") || strings.ContainsAny(h.Name, " \t\r\n'\"\\$`;&|<>()") {
+	// Reports of other hosts name the host in JSON, which keeps UTF-8 only.
+	if h.Name == "" || !utf8.ValidString(h.Name) || strings.HasPrefix(h.Name, "-") || strings.ContainsAny(h.Name, " \t\r\n'\"\\$`;&|<>()") {
 		return nil, fmt.Errorf("host %q: want a name, or USER@NAME", h.Name)
 	}
 	for i := range hosts {

@@ -53,7 +53,7 @@ func TestParseHosts(t *testing.T) {
 			t.Errorf("%q: %v, error %v", list, got, err)
 		}
 	}
-	for _, list := range []string{"", "a,", "a:0", "a:x", "a:-1", "a:4097", "-oProxyCommand=x", "a b", "a;b", "$(b)"} {
+	for _, list := range []string{"", "a,", "a:0", "a:x", "a:-1", "a:4097", "-oProxyCommand=x", "a b", "a;b", "$(b)", "caf\xe9"} {
 		if got, err := ParseHosts(list); err == nil {
 			t.Errorf("%q: %v, no error", list, got)
 		}

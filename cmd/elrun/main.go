@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -110,7 +111,17 @@ func newParser(c *commands, t *terminal, exit func(code int)) (*kong.Kong, error
 	return kong.New(c, kong.Name("elrun"), kong.Writers(t.stdout, t.stderr),
 		kong.Description("Data-parallel training without a coordinator: starts peers that find each other."),
 		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Exit(exit),
-		kong.BindTo(context.Background(), (*context.Context)(nil)), kong.Bind(t))
+		kong.KindMapper(reflect.String, kong.MapperFunc(decodeString)), kong.BindTo(context.Background(), (*context.Context)(nil)), kong.Bind(t))
+}
+
+// decodeString decodes a flag or an argument to its own bytes. The decoder of kong passes strings
+// through JSON, which replaces bytes that are not UTF-8, as in old names of files, by U+FFFD.
+func decodeString(ctx *kong.DecodeContext, target reflect.Value) error {
+	token, err := ctx.Scan.PopValue("string")
+	if err == nil {
+		target.SetString(fmt.Sprint(token.Value))
+	}
+	return err
 }
 
 // run executes a command line and returns the exit status. kong only parses; printing errors and

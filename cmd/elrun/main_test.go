@@ -130,6 +130,26 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// Arguments and names of files are bytes, and need not be UTF-8.
+func TestBytesOfArguments(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "caf\xe9")
+	events := filepath.Join(t.TempDir(), "ev\xff")
+	stdout, stderr, status := command(t, "-n", "1", "--log-dir", dir, "--events="+events, "printf", "%s\n", "\xe9t\xe9", "\xff\xfe")
+	if status != 0 || stdout != "[0] \xe9t\xe9\n[0] \xff\xfe\n" {
+		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+	for _, name := range []string{filepath.Join(dir, "0.log"), events} {
+		if _, err := os.Stat(name); err != nil {
+			t.Error(err)
+		}
+	}
+	// A manifest holds UTF-8 only.
+	_, stderr, status = command(t, "k8s", "--name", "j", "--image", "i", "--peers", "1", "--", "train", "\xe9")
+	if status != statusUsage || !strings.Contains(stderr, `argument "\xe9"`) {
+		t.Errorf("k8s: status %d, stderr %q", status, stderr)
+	}
+}
+
 func TestStatusOfNoJob(t *testing.T) {
 	if _, stderr, status := command(t, "status", "no-such-job"); status != statusFailed || !strings.Contains(stderr, "no such job") {
 		t.Errorf("status %d, stderr %q", status, stderr)

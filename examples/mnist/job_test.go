@@ -105,7 +105,7 @@ func TestExactIsAnotherSumOfTheSame(t *testing.T) {
 }
 
 func TestSave(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "model.safetensors")
+	path := filepath.Join(t.TempDir(), "model-caf\xe9.safetensors") // names of files need not be UTF-8
 	trained(t, "--data", tinyMNIST(t), "--steps", "1", "--hidden", "13", "--save", path)
 	tensors, metadata, err := checkpoint.ReadSafetensors(path)
 	if err != nil {

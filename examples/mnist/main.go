@@ -18,6 +18,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"strings"
 	"syscall"
 
@@ -52,7 +53,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	exited := -1
 	parser, err := kong.New(&o, kong.Name("mnist"), kong.Writers(stdout, stderr),
 		kong.Description("Trains a model on MNIST, alone or with the other peers that elrun starts."),
-		kong.Exit(func(status int) { exited = status }))
+		kong.KindMapper(reflect.String, kong.MapperFunc(decodeString)), kong.Exit(func(status int) { exited = status }))
 	if err != nil {
 		fmt.Fprintf(stderr, "mnist: %v\n", err)
 		return statusFailed
@@ -74,6 +75,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "mnist: %s\n", reason(ctx, err))
 	}
 	return status
+}
+
+// decodeString decodes a flag or an argument to its own bytes. The decoder of kong passes strings
+// through JSON, which replaces bytes that are not UTF-8, as in old names of files, by U+FFFD.
+func decodeString(ctx *kong.DecodeContext, target reflect.Value) error {
+	token, err := ctx.Scan.PopValue("string")
+	if err == nil {
+		target.SetString(fmt.Sprint(token.Value))
+	}
+	return err
 }
 
 // statusOf returns the exit status for the outcome of the training.
