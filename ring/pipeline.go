@@ -12,6 +12,9 @@ import (
 // errUnwound ends the sender when a reduction panics in the receiver.
 var errUnwound = errors.New("reduction panicked")
 
+// errOverlap is the error for a Ring.Memory that returns memory that is in use.
+var errOverlap = fmt.Errorf("ring: %w: Memory returned memory that overlaps dst, src or its other result: return other memory for each call", ErrArgument)
+
 // pipeline executes the schedule of one rank over its link. The caller's goroutine receives, a
 // second goroutine sends, and each received segment is passed on while the next one arrives. The
 // two goroutines share only progress and the elements of the vectors. The counters in progress
@@ -34,7 +37,9 @@ type pipeline[T Number] struct {
 
 // run executes the schedule and returns the first error of either goroutine, after both have ended.
 func (p *pipeline[T]) run(ctx context.Context) error {
-	p.allocate()
+	if err := p.allocate(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.progress.init(cancel)
 	var sender sync.WaitGroup
@@ -54,14 +59,24 @@ func (p *pipeline[T]) run(ctx context.Context) error {
 }
 
 // allocate gets the buffers. The number of buffers and the length of scratch do not depend on the
-// length of the vector.
-func (p *pipeline[T]) allocate() {
+// length of the vector. It returns an error if the caller's memory overlaps: then partial sums would
+// be overwritten before they are sent, and all ranks would agree on wrong sums.
+func (p *pipeline[T]) allocate() error {
 	if p.folds > 0 {
 		p.scratch = p.vector(min(p.segment, p.longest()))
 	}
 	if p.scattered && p.hops > 1 {
 		p.work = p.vector(2 * p.longest())
 	}
+	for _, v := range [][]T{p.dst, p.src, p.work} {
+		if kernel.Overlap(p.scratch, v) {
+			return errOverlap
+		}
+	}
+	if kernel.Overlap(p.work, p.dst) || kernel.Overlap(p.work, p.src) {
+		return errOverlap
+	}
+	return nil
 }
 
 // vector returns n elements of the caller's memory, or n newly allocated elements.

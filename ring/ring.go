@@ -38,9 +38,10 @@ type Ring struct {
 	// however small Segment is.
 	Segment int
 	// Memory, if set, provides working memory of at least the given number of 64-bit words. A call
-	// of the ring uses this memory until it returns. A call asks for the memory of at most one
-	// segment, and in ReduceScatter also for twice the longest chunk. If Memory is nil, the call
-	// allocates.
+	// of the ring uses this memory until it returns. A call asks once for the memory of at most one
+	// segment, and in ReduceScatter a second time, for twice the longest chunk. The results of the
+	// two calls of Memory must not overlap each other, dst or src; otherwise the call fails with
+	// ErrArgument. If Memory is nil, the call allocates.
 	Memory func(words int) []uint64
 }
 
@@ -49,7 +50,7 @@ var (
 	// chunk in another order of the ranks.
 	ErrNotCommutative = errors.New("reduction is not commutative")
 	// ErrArgument is the error for a length, bound, rank or segment size that does not fit the
-	// call. Nothing was sent.
+	// call, and for working memory that overlaps. Nothing was sent.
 	ErrArgument = errors.New("bad argument")
 )
 

@@ -321,6 +321,53 @@ func TestArguments(t *testing.T) {
 	}
 }
 
+// A Memory that returns memory which is in use is an ErrArgument, whatever it overlaps. Memory that is only adjacent is right,
+// and so is memory with any content.
+func TestMemoryOverlaps(t *testing.T) {
+	const n, size, segment = 12, 3, 8 // a chunk is 4 words, a segment is 1 word: Memory is asked for 1 word and for 8
+	for name, c := range map[string]struct {
+		scratch, work, dst int // offsets in one array of words
+		want               error
+	}{
+		"apart":                {0, 1, 9, nil},
+		"scratch twice":        {0, 0, 9, ErrArgument},
+		"end of the other":     {8, 1, 9, ErrArgument},
+		"scratch in dst":       {12, 1, 9, ErrArgument},
+		"work into dst":        {0, 2, 9, ErrArgument},
+		"work into src":        {0, 17, 9, ErrArgument},
+		"scratch in src":       {14, 1, 9, ErrArgument},
+		"work before scratch":  {8, 0, 9, nil},
+		"scratch after source": {25, 1, 9, nil},
+	} {
+		rings := newRings(size, 0, segment)
+		errs := everyRank(rings, func(ctx context.Context, r Ring) error {
+			memory := make([]uint64, 40)
+			for i := range memory {
+				memory[i] = 0x7ff8_dead_beef_0000 // poison: no sum of the inputs
+			}
+			at := []int{c.scratch, c.work}
+			r.Memory = func(words int) []uint64 {
+				first := at[0]
+				at = at[1:]
+				return memory[first:][:words]
+			}
+			all := kernel.View[int64](memory, len(memory))
+			dst, src := all[c.dst:][:n/size], all[c.dst+n/size:][:n]
+			copy(src, input[int64](r.Rank, n))
+			err := ReduceScatter(ctx, r, dst, src, Chunks(n, size), Sum[int64]())
+			if want := reduced(inputs[int64](size, n), Sum[int64]())[r.Rank*n/size:][:n/size]; err == nil && !same(dst, want) {
+				return fmt.Errorf("sums %v, want %v", dst, want)
+			}
+			return err
+		})
+		for rank, err := range errs {
+			if !errors.Is(err, c.want) {
+				t.Errorf("%s: rank %d returns %v, want %v", name, rank, err, c.want)
+			}
+		}
+	}
+}
+
 // With Memory, calls use the memory of the caller, and not more than documented.
 func TestMemory(t *testing.T) {
 	const n, segment = 1000, 256
