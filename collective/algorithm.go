@@ -66,7 +66,7 @@ func supported(k transport.Kind) []Algorithm {
 		return []Algorithm{RecursiveDoubling, Ring, Tree}
 	case transport.KindGather, transport.KindScatter:
 		return []Algorithm{Tree, Direct}
-	case transport.KindAllToAll, transport.KindPoint:
+	case transport.KindAllToAll, transport.KindAllToAllV, transport.KindPoint:
 		return []Algorithm{Direct}
 	}
 	return []Algorithm{RecursiveDoubling}

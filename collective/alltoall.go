@@ -22,8 +22,24 @@ func IAllToAll[T Number](ctx context.Context, c *Comm, dst, src []T) *Handle {
 	return c.start(ctx, planAllToAll(c, dst, src))
 }
 
-// planAllToAll returns the plan of AllToAll. In step d each rank sends to rank+d and receives from
-// rank-d, modulo n. So no rank receives two messages in a step.
+// AllToAllV is AllToAll for parts of different lengths. src has the parts for all ranks one after the
+// other, in the order of ranks: sendCounts[i] elements for rank i. dst gets the parts of all ranks in
+// the same order: recvCounts[i] elements of rank i. So recvCounts[i] at rank j is sendCounts[j] at
+// rank i; an AllToAll of the sendCounts gives every rank its recvCounts. Ranks with counts that do
+// not fit each other get a *MismatchError. dst and src must not overlap.
+//
+// Costs for n ranks: n-1 steps, in which a rank sends its src without its own part, and a barrier of
+// empty messages.
+func AllToAllV[T Number](ctx context.Context, c *Comm, dst, src []T, recvCounts, sendCounts []int) error {
+	return c.run(ctx, planAllToAllV(c, dst, src, recvCounts, sendCounts))
+}
+
+// IAllToAllV starts AllToAllV.
+func IAllToAllV[T Number](ctx context.Context, c *Comm, dst, src []T, recvCounts, sendCounts []int) *Handle {
+	return c.start(ctx, planAllToAllV(c, dst, src, recvCounts, sendCounts))
+}
+
+// planAllToAll returns the plan of AllToAll.
 func planAllToAll[T Number](c *Comm, dst, src []T) plan {
 	c = c.orInvalid()
 	p := newPlan(c, vector{kind: transport.KindAllToAll, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src), root: noRoot})
@@ -33,16 +49,65 @@ func planAllToAll[T Number](c *Comm, dst, src []T) plan {
 	}
 	checkVectors(&p, c, dst, src, nil)
 	p.body = func(o *operation) error {
-		k := len(src) / o.size
-		copy(dst[o.rank*k:(o.rank+1)*k], src[o.rank*k:])
-		for d := 1; d < o.size; d++ {
-			to, from := (o.rank+d)%o.size, (o.rank-d+o.size)%o.size
-			out, in := src[to*k:(to+1)*k], dst[from*k:(from+1)*k]
-			if err := o.exchange(to, kernel.Bytes(out), from, kernel.Bytes(in)); err != nil {
-				return err
-			}
-		}
-		return nil
+		b := offsets(equalCounts(o.size, len(src)/o.size))
+		return allToAll(o, dst, src, b, b, o.exchange)
 	}
 	return p
 }
+
+// planAllToAllV returns the plan of AllToAllV. Ranks cannot compare their counts, which differ. So
+// the call has no count, and each message shows its receiver whether its sender agrees. With the
+// barrier a rank returns nil only after all receivers have found that the counts agree.
+func planAllToAllV[T Number](c *Comm, dst, src []T, recvCounts, sendCounts []int) plan {
+	c = c.orInvalid()
+	p := newPlan(c, vector{kind: transport.KindAllToAllV, typ: dtype.TypeOf[T](), size: kernel.Size[T](), root: noRoot})
+	p.checkCounts(c, "dst", len(dst), recvCounts)
+	p.checkCounts(c, "src", len(src), sendCounts)
+	if p.err == nil && recvCounts[c.rank] != sendCounts[c.rank] {
+		p.fail("rank %d sends %d elements to itself and receives %d, want equal counts", c.rank, sendCounts[c.rank], recvCounts[c.rank])
+	}
+	checkVectors(&p, c, dst, src, nil)
+	p.needsBarrier = true
+	to, from := offsets(recvCounts), offsets(sendCounts)
+	p.body = func(o *operation) error { return allToAll(o, dst, src, to, from, o.exchangeWhole) }
+	return p
+}
+
+// allToAll copies the parts of src, with the given bounds, to the ranks, and their parts to dst. In
+// step d each rank sends to rank+d and receives from rank-d, modulo n. So no rank receives two
+// messages in a step.
+func allToAll[T Number](o *operation, dst, src []T, dstBounds, srcBounds []int,
+	exchange func(to int, out []byte, from int, in []byte) error) error {
+	part := func(v []T, bounds []int, rank int) []T { return v[bounds[rank]:bounds[rank+1]] }
+	copy(part(dst, dstBounds, o.rank), part(src, srcBounds, o.rank))
+	for d := 1; d < o.size; d++ {
+		to, from := (o.rank+d)%o.size, (o.rank-d+o.size)%o.size
+		if err := exchange(to, kernel.Bytes(part(src, srcBounds, to)), from, kernel.Bytes(part(dst, dstBounds, from))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exchangeWhole is exchange for ranks that may not agree on the lengths. The last message of a
+// transfer is always shorter than a segment: an empty message follows a full segment. So a receiver
+// that expects another length gets a message of another length, which is a mismatch. Otherwise a
+// receiver would not see the messages beyond its own length.
+func (o *operation) exchangeWhole(to int, out []byte, from int, in []byte) error {
+	if err := o.exchange(to, out, from, in); err != nil {
+		return err
+	}
+	sends, receives := o.endsFull(out), o.endsFull(in)
+	switch {
+	case sends && receives:
+		return o.exchange(to, nil, from, nil)
+	case sends:
+		return o.send(to, nil)
+	case receives:
+		return o.recv(from, nil)
+	}
+	return nil
+}
+
+// endsFull reports whether the last segment of buf is a full one.
+func (o *operation) endsFull(buf []byte) bool { return len(buf) > 0 && len(buf)%o.segment == 0 }

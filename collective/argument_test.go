@@ -81,10 +81,37 @@ func mistakes() []mistake {
 	}
 }
 
+// pairMistakes lists mistakes in the counts of AllToAllV and ReduceScatterV.
+func pairMistakes() []mistake {
+	type comm = *collective.Comm
+	type v = []int32
+	return []mistake{
+		{"alltoallv's dst", func(ctx context.Context, c comm, two, three v) error {
+			return collective.AllToAllV(ctx, c, three, make(v, 2), []int{1, 1}, []int{1, 1})
+		}},
+		{"alltoallv's src", func(ctx context.Context, c comm, two, three v) error {
+			return collective.AllToAllV(ctx, c, two, three, []int{1, 1}, []int{1, 1})
+		}},
+		{"alltoallv's counts", func(ctx context.Context, c comm, two, three v) error {
+			return collective.AllToAllV(ctx, c, two, three, []int{1, 1}, []int{3})
+		}},
+		{"to itself", func(ctx context.Context, c comm, two, three v) error {
+			own, other := []int{2, 1}, []int{1, 2}
+			return collective.AllToAllV(ctx, c, make(v, 3), three, own, other)
+		}},
+		{"chunk's count", func(ctx context.Context, c comm, two, three v) error {
+			return collective.ReduceScatterV(ctx, c, two, three, []int{1, 1}, collective.Sum[int32])
+		}},
+		{"chunk's dst", func(ctx context.Context, c comm, two, three v) error {
+			return collective.ReduceScatterV(ctx, c, three, two, []int{1, 1}, collective.Sum[int32])
+		}},
+	}
+}
+
 // Arguments that do not fit are an ErrArgument at the rank that passed them, and end the
 // call at all ranks.
 func TestArguments(t *testing.T) {
-	for _, m := range mistakes() {
+	for _, m := range append(mistakes(), pairMistakes()...) {
 		t.Run(m.name, func(t *testing.T) {
 			errs := cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 				return m.do(ctx, c, make([]int32, 2), make([]int32, 3))

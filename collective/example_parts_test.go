@@ -2,6 +2,7 @@ package collective_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/elrun/elrun/collective"
@@ -130,6 +131,29 @@ func ExampleAllToAll() {
 	// rank 2: [2 12 22]
 }
 
+// Each rank has words for the other ranks. An AllToAll of the counts tells every rank how many words it gets from each rank.
+func ExampleAllToAllV() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		words := []int32{10, 20, 21, 30}[c.Rank():]
+		sends := [][]int{{1, 2, 1}, {0, 2, 1}, {1, 0, 1}}[c.Rank()] // by receiver
+		receives := make([]int, c.Size())
+		if err := collective.AllToAll(ctx, c, receives, sends); err != nil {
+			return nil, err
+		}
+		total := 0
+		for _, n := range receives {
+			total += n
+		}
+		dst := make([]int32, total)
+		err := collective.AllToAllV(ctx, c, dst, words, receives, sends)
+		return fmt.Sprint(receives, dst), err
+	})
+	// Output:
+	// rank 0: [1 0 1] [10 21]
+	// rank 1: [2 2 0] [20 21 20 21]
+	// rank 2: [1 1 1] [30 30 30]
+}
+
 // Several calls with parts of different lengths are in progress at the same time.
 func ExampleIGatherV() {
 	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
@@ -150,4 +174,21 @@ func ExampleIGatherV() {
 	// Output:
 	// rank 0: [1] [1 1 2]
 	// rank 1: [2 3] [1 1 2]
+}
+
+// Both calls are in progress at the same time. Rank 0 has all elements and gives one of them to rank 1.
+func ExampleIAllToAllV() {
+	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
+		src := [][]int{{5, 6, 7}, {}}[c.Rank()]
+		sends := [][]int{{2, 1}, {0, 0}}[c.Rank()]
+		receives := [][]int{{2, 0}, {1, 0}}[c.Rank()]
+		dst, mine := make([]int, 2-c.Rank()), make([]int, 3*c.Rank())
+		sent := collective.IAllToAllV(ctx, c, dst, src, receives, sends)
+		summed := collective.IReduceScatterV(ctx, c, mine, []int{1, 2, 3}, []int{0, 3}, collective.Sum[int])
+		err := errors.Join(sent.Wait(ctx), summed.Wait(ctx))
+		return fmt.Sprint(dst, mine), err
+	})
+	// Output:
+	// rank 0: [5 6] []
+	// rank 1: [7] [2 4 6]
 }

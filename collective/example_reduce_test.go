@@ -37,6 +37,21 @@ func ExampleReduceScatter() {
 	// rank 2: 4 to 5: [5]
 }
 
+// The chunks may have any lengths that all ranks know: here 3, 0 and 2.
+func ExampleReduceScatterV() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		gradient := []float32{1, 2, 3, 4, 5}
+		counts := []int{3, 0, 2}
+		mine := make([]float32, counts[c.Rank()])
+		err := collective.ReduceScatterV(ctx, c, mine, gradient, counts, collective.Sum[float32])
+		return mine, err
+	})
+	// Output:
+	// rank 0: [3 6 9]
+	// rank 1: []
+	// rank 2: [12 15]
+}
+
 // Rank i gets the sum of ranks 0 to i.
 func ExampleScan() {
 	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {

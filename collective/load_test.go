@@ -43,10 +43,10 @@ type runner interface {
 	ordered() bool
 }
 
-// suites returns one suite for each of the ten types.
+// suites returns one suite for each of the eleven types.
 func suites() []suite {
 	return []suite{
-		typed[int8]{integers[int8]()}, typed[int32]{integers[int32]()}, typed[int64]{integers[int64]()},
+		typed[int]{integers[int]()}, typed[int8]{integers[int8]()}, typed[int32]{integers[int32]()}, typed[int64]{integers[int64]()},
 		typed[uint8]{integers[uint8]()}, typed[uint32]{integers[uint32]()}, typed[uint64]{integers[uint64]()},
 		typed[float32]{floats(float32s())}, typed[float64]{floats(float64s())},
 		typed[collective.Float16]{floats(float16s())}, typed[collective.BFloat16]{floats(bfloat16s())},
@@ -107,7 +107,7 @@ func (l *vectors[T]) run(ctx context.Context, c *collective.Comm, k call) error 
 	switch k.kind {
 	case "allreduce", "reduce", "scan", "exscan":
 		err = l.whole(ctx, on, k)
-	case "reducescatter":
+	case "reducescatter", "reducescatterv":
 		err = l.reduceScatter(ctx, on, k)
 	case "broadcast":
 		err = l.broadcast(ctx, on, k)
@@ -115,7 +115,7 @@ func (l *vectors[T]) run(ctx context.Context, c *collective.Comm, k call) error 
 		err = l.gather(ctx, on, k)
 	case "scatter", "scatterv":
 		err = l.scatter(ctx, on, k)
-	case "alltoall":
+	case "alltoall", "alltoallv":
 		err = l.allToAll(ctx, on, k)
 	case "sendrecv":
 		err = l.sendRecv(ctx, c, k)
@@ -187,12 +187,19 @@ func (l *vectors[T]) reduceScatter(ctx context.Context, c *collective.Comm, k ca
 	rank, n := c.Rank(), c.Size()
 	src := slices.Clone(l.in[rank][:k.length])
 	first, end := collective.Chunk(k.length, n, rank)
+	blocking := func(dst []T) error { return collective.ReduceScatter(ctx, c, dst, src, l.op) }
+	start := func(dst []T) *collective.Handle { return collective.IReduceScatter(ctx, c, dst, src, l.op) }
+	if k.varied() {
+		var counts []int
+		counts, first, end = cut(k.length, n, rank)
+		blocking = func(dst []T) error { return collective.ReduceScatterV(ctx, c, dst, src, counts, l.op) }
+		start = func(dst []T) *collective.Handle { return collective.IReduceScatterV(ctx, c, dst, src, counts, l.op) }
+	}
 	dst := src[first:end]
 	if !k.inPlace {
 		dst = l.garbage(end - first)
 	}
-	err := k.do(ctx, func() error { return collective.ReduceScatter(ctx, c, dst, src, l.op) },
-		func() *collective.Handle { return collective.IReduceScatter(ctx, c, dst, src, l.op) })
+	err := k.do(ctx, func() error { return blocking(dst) }, func() *collective.Handle { return start(dst) })
 	if err == nil {
 		err = same("result", dst, l.out[n-1]()[first:end])
 	}
@@ -204,6 +211,23 @@ func (l *vectors[T]) reduceScatter(ctx context.Context, c *collective.Comm, k ca
 		err = same("source", src, in)
 	}
 	return err
+}
+
+// cut divides a vector of the given length among n ranks into chunks of very different lengths, some of them zero, and returns
+// the lengths and the chunk of a rank.
+func cut(length, n, rank int) (counts []int, first, end int) {
+	counts = make([]int, n)
+	for i, rest := 0, length; i < n; i++ {
+		if counts[i] = rest * (i % 3) / 2; i == n-1 {
+			counts[i] = rest
+		}
+		counts[i] = min(counts[i], rest)
+		rest -= counts[i]
+	}
+	for _, count := range counts[:rank] {
+		first += count
+	}
+	return counts, first, first + counts[rank]
 }
 
 func (l *vectors[T]) broadcast(ctx context.Context, c *collective.Comm, k call) error {
@@ -318,22 +342,36 @@ func (l *vectors[T]) scatter(ctx context.Context, c *collective.Comm, k call) er
 	return err
 }
 
-// allToAll sends rank i the elements of the caller's input from i*length on.
+// allToAll sends rank i the elements of the caller's input from i*length on: length elements, or in alltoallv a number that
+// depends on both ranks.
 func (l *vectors[T]) allToAll(ctx context.Context, c *collective.Comm, k call) error {
 	rank, n := c.Rank(), c.Size()
-	src := slices.Clone(l.in[rank][:n*k.length])
-	dst := l.garbage(len(src))
-	var want []T
-	for from := range n {
-		want = append(want, l.in[from][rank*k.length:(rank+1)*k.length]...)
+	sent := func(from, to int) int { return k.length }
+	if k.varied() {
+		sent = func(from, to int) int { return (from*from + 3*to + k.length) % (k.length + 1) }
 	}
-	err := k.do(ctx, func() error { return collective.AllToAll(ctx, c, dst, src) },
-		func() *collective.Handle { return collective.IAllToAll(ctx, c, dst, src) })
+	var in, src, want []T
+	recvCounts, sendCounts := make([]int, n), make([]int, n)
+	for i := range n {
+		sendCounts[i], recvCounts[i] = sent(rank, i), sent(i, rank)
+		in = append(in, l.in[rank][i*k.length:][:sendCounts[i]]...)
+		want = append(want, l.in[i][rank*k.length:][:recvCounts[i]]...)
+	}
+	src = slices.Clone(in)
+	dst := l.garbage(len(want))
+	var err error
+	if k.varied() {
+		err = k.do(ctx, func() error { return collective.AllToAllV(ctx, c, dst, src, recvCounts, sendCounts) },
+			func() *collective.Handle { return collective.IAllToAllV(ctx, c, dst, src, recvCounts, sendCounts) })
+	} else {
+		err = k.do(ctx, func() error { return collective.AllToAll(ctx, c, dst, src) },
+			func() *collective.Handle { return collective.IAllToAll(ctx, c, dst, src) })
+	}
 	if err == nil {
 		err = same("result", dst, want)
 	}
 	if err == nil {
-		err = same("source", src, l.in[rank][:len(src)])
+		err = same("source", src, in)
 	}
 	return err
 }

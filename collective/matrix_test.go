@@ -30,6 +30,7 @@ func reducing() []row {
 	return []row{
 		{"allreduce", []collective.Algorithm{auto, ring, doubling, collective.Rabenseifner, tree}},
 		{"reducescatter", []collective.Algorithm{auto, ring, tree}},
+		{"reducescatterv", []collective.Algorithm{auto, ring, tree}},
 		{"reduce", []collective.Algorithm{auto, ring, tree}},
 		{"scan", []collective.Algorithm{auto, doubling}},
 		{"exscan", []collective.Algorithm{auto, doubling}},
@@ -48,6 +49,7 @@ func carrying() []row {
 		{"scatter", []collective.Algorithm{auto, tree, collective.Direct}},
 		{"scatterv", []collective.Algorithm{auto, tree, collective.Direct}},
 		{"alltoall", []collective.Algorithm{auto, collective.Direct}},
+		{"alltoallv", []collective.Algorithm{auto, collective.Direct}},
 		{"sendrecv", []collective.Algorithm{auto}},
 		{"barrier", []collective.Algorithm{auto, doubling}},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -31,7 +32,7 @@ func usual() args { return args{length: 4, op: collective.Sum[int32]} }
 // kinds lists the names of all kinds of collective calls.
 func kinds() []string {
 	return []string{"allreduce", "reducescatter", "allgather", "broadcast", "reduce", "gather",
-		"scatter", "alltoall", "scan", "exscan", "barrier", "split"}
+		"scatter", "alltoall", "scan", "exscan", "alltoallv", "barrier", "split"}
 }
 
 // callOf returns the act of a call of kind with elements of int32.
@@ -49,6 +50,9 @@ func callInt32(ctx context.Context, c *collective.Comm, kind string, a args) err
 	case "reducescatter":
 		first, end := collective.Chunk(len(v), n, c.Rank())
 		return collective.ReduceScatter(ctx, c, v[first:end], v, a.op)
+	case "reducescatterv":
+		counts, first, end := cut(len(v), n, c.Rank())
+		return collective.ReduceScatterV(ctx, c, v[first:end], v, counts, a.op)
 	case "allgather":
 		return collective.AllGather(ctx, c, all, v)
 	case "broadcast":
@@ -61,6 +65,9 @@ func callInt32(ctx context.Context, c *collective.Comm, kind string, a args) err
 		return collective.Scatter(ctx, c, v, all, a.root)
 	case "alltoall":
 		return collective.AllToAll(ctx, c, make([]int32, len(all)), all)
+	case "alltoallv":
+		counts := slices.Repeat([]int{a.length}, n)
+		return collective.AllToAllV(ctx, c, make([]int32, len(all)), all, counts, counts)
 	case "scan":
 		return collective.Scan(ctx, c, v, v, a.op)
 	case "exscan":
@@ -240,15 +247,50 @@ func variedCounts() []variation {
 				return collective.AllGatherV(ctx, c, all, own, parts)
 			case "gather":
 				return collective.GatherV(ctx, c, all, own, parts, 0)
+			case "reducescatter":
+				return collective.ReduceScatterV(ctx, c, own, all, parts, collective.Sum[int8])
 			}
 			return collective.ScatterV(ctx, c, own, all, parts, 0)
 		}}
 	}
 	var all []variation
-	for _, kind := range []string{"allgather", "gather", "scatter"} {
+	for _, kind := range []string{"allgather", "gather", "scatter", "reducescatter"} {
 		all = append(all, variation{do(kind, 0), do(kind, 1)})
 	}
 	return all
+}
+
+// Two ranks whose counts for each other differ get a mismatch, whether the parts are shorter than a segment, longer, or exactly
+// some segments long. The other ranks get it, too.
+func TestMismatchOfPairs(t *testing.T) {
+	const segment = 4 // elements
+	for _, sent := range []int{0, 1, segment, segment + 1, 2 * segment, 3 * segment} {
+		for _, expected := range []int{0, 1, segment, segment + 1, 2 * segment, 3 * segment} {
+			if sent == expected {
+				continue
+			}
+			positions(func(n, deviant int) {
+				synctest.Test(t, func(t *testing.T) {
+					errs := cluster.Run(t, n, func(ctx context.Context, c *collective.Comm) error {
+						to := (deviant + 1) % n
+						sends, receives := make([]int, n), make([]int, n)
+						if c.Rank() == deviant {
+							sends[to] = sent
+						}
+						if c.Rank() == to {
+							receives[deviant] = expected
+						}
+						return collective.AllToAllV(ctx, c, make([]int32, receives[deviant]), make([]int32, sends[to]), receives, sends)
+					}, cluster.WithOptions(collective.Options{Segment: 4 * segment}), cluster.MayFail())
+					for rank, err := range errs {
+						if !errors.Is(err, collective.ErrMismatch) || !strings.Contains(err.Error(), fmt.Sprintf("rank %d sent", deviant)) {
+							t.Errorf("n=%d, rank %d sends %d instead of %d: rank %d returns %v", n, deviant, sent, expected, rank, err)
+						}
+					}
+				})
+			})
+		}
+	}
 }
 
 func TestMismatchOfArguments(t *testing.T) {

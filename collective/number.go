@@ -4,8 +4,8 @@ import "github.com/elrun/elrun/ring"
 
 // The element types and reductions of package ring, by alias.
 type (
-	// Number lists the element types: int8, int32, int64, uint8, uint32, uint64,
-	// float32, float64, Float16 and BFloat16.
+	// Number lists the element types: int, int8, int32, int64, uint8, uint32, uint64, float32,
+	// float64, Float16 and BFloat16. For bool use uint8 with 0 and 1, as And, Or and Xor do.
 	Number = ring.Number
 	// Integer lists the integer element types.
 	Integer = ring.Integer

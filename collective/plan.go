@@ -77,6 +77,17 @@ func (p *plan) check(name string, got, want int) {
 	}
 }
 
+// checkCounts fails the plan unless counts, one per rank, cut a vector of the given length.
+func (p *plan) checkCounts(c *Comm, name string, length int, counts []int) {
+	sum, err := c.total(counts)
+	if p.err != nil {
+		return
+	}
+	if p.err = err; err == nil {
+		p.check(name, length, sum)
+	}
+}
+
 // orEmptyOp returns op. For a nil op it returns an Op whose Reduction has no Fold, which
 // checkReduction rejects. It returns the function and not the Reduction, because a copy of the
 // struct would be slow; see describe.

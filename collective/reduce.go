@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"slices"
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
@@ -119,29 +120,52 @@ func reduceRing[T Number](o *operation, v, src []T, red Reduction[T], root int) 
 // Costs for n ranks and S bytes: ring, n-1 steps and (n-1)/n S bytes sent; tree, 2 lg n
 // steps, up and down.
 func ReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) error {
-	return c.run(ctx, planReduceScatter(c, dst, src, op))
+	return c.run(ctx, planReduceScatter(c, dst, src, nil, false, op))
 }
 
 // IReduceScatter starts ReduceScatter.
 func IReduceScatter[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) *Handle {
-	return c.start(ctx, planReduceScatter(c, dst, src, op))
+	return c.start(ctx, planReduceScatter(c, dst, src, nil, false, op))
 }
 
-// planReduceScatter returns the plan of ReduceScatter.
-func planReduceScatter[T Number](c *Comm, dst, src []T, op Op[T]) plan {
+// ReduceScatterV is ReduceScatter with chunks of given lengths: rank i gets counts[i] elements of the
+// result, after those of the lower ranks, and the length of src is the sum. All ranks pass the same
+// counts.
+//
+// It costs as much as ReduceScatter; around a ring every step takes as long as the longest chunk.
+func ReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op[T]) error {
+	return c.run(ctx, planReduceScatter(c, dst, src, counts, true, op))
+}
+
+// IReduceScatterV starts ReduceScatterV.
+func IReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, counts []int, op Op[T]) *Handle {
+	return c.start(ctx, planReduceScatter(c, dst, src, counts, true, op))
+}
+
+// planReduceScatter returns the plan of ReduceScatter, or of ReduceScatterV if varied is true.
+func planReduceScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, op Op[T]) plan {
 	c = c.orInvalid()
 	red := orEmptyOp(op)()
+	b := ring.Chunks(len(src), c.size)
+	if varied {
+		b = offsets(counts)
+	}
 	p := newPlan(c, vector{kind: transport.KindReduceScatter, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
-		root: noRoot, op: red.Name, ordered: !red.Commutative})
-	first, end := Chunk(len(src), c.size, c.rank)
-	p.check("dst", len(dst), end-first)
+		root: noRoot, op: red.Name, ordered: !red.Commutative, counts: counts})
 	checkReduction(&p, red.Fold)
-	checkVectors(&p, c, src, dst, src[first:end])
+	if varied {
+		p.checkCounts(c, "src", len(src), counts)
+	}
+	if p.err == nil {
+		p.check("dst", len(dst), b[c.rank+1]-b[c.rank])
+	}
+	if p.err == nil {
+		checkVectors(&p, c, src, dst, src[b[c.rank]:b[c.rank+1]])
+	}
 	// A ring sends no message for an empty chunk. A call with an empty chunk ends with a barrier,
 	// so that no rank returns before all ranks have begun the call.
-	p.needsBarrier = p.call.Algorithm == Tree || len(src) < c.size
+	p.needsBarrier = p.call.Algorithm == Tree || len(src) < c.size || slices.Contains(counts, 0)
 	p.body = func(o *operation) error {
-		b := ring.Chunks(len(src), o.size)
 		if o.env.Call.Algorithm == SharedMemory {
 			return reduceScatterShared(o, dst, src, b, red)
 		}

@@ -5,7 +5,10 @@
 //	dtype.ToBFloat16(1.5).Float32()    // 1.5
 package dtype
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // Float16 is an IEEE 754 binary16 number, as its bit pattern: 1 sign bit, 5 bits of exponent, 10
 // bits of fraction.
@@ -17,7 +20,7 @@ type BFloat16 uint16
 
 // Integer is the constraint for integer element types.
 type Integer interface {
-	int8 | int32 | int64 | uint8 | uint32 | uint64
+	int | int8 | int32 | int64 | uint8 | uint32 | uint64
 }
 
 // Number is the constraint for all element types of vectors.
@@ -43,7 +46,8 @@ const (
 	BF16
 )
 
-// TypeOf returns the Type of T. TypeOf costs a few comparisons, because the compiler does not
+// TypeOf returns the Type of T. An int has the Type of the integer of its length: Int64, or Int32 on
+// 32-bit platforms. So a vector of int fits a vector of int64 at another rank. TypeOf costs a few comparisons, because the compiler does not
 // resolve its switch. So call it once for a vector, not for each element.
 func TypeOf[T Number]() Type {
 	var z T
@@ -66,6 +70,11 @@ func TypeOf[T Number]() Type {
 		return F64
 	case Float16:
 		return F16
+	case int:
+		if strconv.IntSize == 32 {
+			return Int32
+		}
+		return Int64
 	}
 	return BF16
 }

@@ -20,13 +20,14 @@ import (
 // Load change the elements in place, and the lengths never change. The code that commits a step
 // increments *step. Save writes the elements in memory order, without copying them first.
 //
-// A slice of another type, or a nil step, is reported as an error by Group.Steps.
+// A slice of another type, or a nil step, is reported as an error by Group.Steps. For bool, single
+// numbers and structs use Gob.
 func Vectors(step *int64, vectors ...any) State {
 	s := &variables{step: step, kind: "vectors"}
 	for i, v := range vectors {
 		b, name := numbers(v)
 		if b == nil {
-			s.err = fmt.Errorf("vector %d has the type %T, want a slice of numbers, as []float32", i, v)
+			s.err = fmt.Errorf("vector %d has the type %T, want a slice of %s; for other types use elastic.Gob", i, v, numberNames)
 			return s
 		}
 		s.add(name, vector{b})
@@ -278,10 +279,15 @@ func (v vector) hash(w io.Writer) error {
 	return err
 }
 
+// numberNames lists the types of the elements of vectors.
+const numberNames = "int, int8, int32, int64, uint8, uint32, uint64, float32, float64, Float16 or BFloat16"
+
 // numbers returns the bytes of a slice of numbers, never nil, and a text with the type and the
 // length of the slice. For any other value the bytes are nil.
 func numbers(v any) (b []byte, name string) {
 	switch v := v.(type) {
+	case []int:
+		return view(v)
 	case []int8:
 		return view(v)
 	case []int32:

@@ -39,11 +39,11 @@ func copyState(t *testing.T, from, to elastic.State) {
 // Load copies a state of vectors into the existing slices of the receiver.
 func TestVectors(t *testing.T) {
 	stepA, stepB := int64(7), int64(0)
-	w, m, h := []float32{1, -2}, []int64{3}, []collective.BFloat16{4, 5, 6}
-	w2, m2, h2 := make([]float32, 2), make([]int64, 1), make([]collective.BFloat16, 3)
-	copyState(t, elastic.Vectors(&stepA, w, m, h), elastic.Vectors(&stepB, w2, m2, h2))
-	if !slices.Equal(w, w2) || !slices.Equal(m, m2) || !slices.Equal(h, h2) || stepB != 7 {
-		t.Errorf("got %v %v %v after %d", w2, m2, h2, stepB)
+	w, m, h, n := []float32{1, -2}, []int64{3}, []collective.BFloat16{4, 5, 6}, []int{-8, 1 << 30}
+	w2, m2, h2, n2 := make([]float32, 2), make([]int64, 1), make([]collective.BFloat16, 3), make([]int, 2)
+	copyState(t, elastic.Vectors(&stepA, w, m, h, n), elastic.Vectors(&stepB, w2, m2, h2, n2))
+	if !slices.Equal(w, w2) || !slices.Equal(m, m2) || !slices.Equal(h, h2) || !slices.Equal(n, n2) || stepB != 7 {
+		t.Errorf("got %v %v %v %v after %d", w2, m2, h2, n2, stepB)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestNoState(t *testing.T) {
 	step := int64(0)
 	var none *mat.Dense
 	for want, state := range map[string]elastic.State{
-		"vector 1 has the type []int, want a slice":              elastic.Vectors(&step, []float64{1}, []int{1}),
+		"vector 1 has the type []bool, want a slice of int, int": elastic.Vectors(&step, []float64{1}, []bool{true}),
 		"vector 0 has the type *[]float64":                       elastic.Vectors(&step, &[]float64{1}),
 		"the pointer to the step is nil":                         elastic.Vectors(nil, []float64{1}),
 		"the state has no variable besides the step":             elastic.Vectors(&step),

@@ -5,8 +5,8 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 )
 
-// Number lists the element types of vectors: int8, int32, int64, uint8, uint32,
-// uint64, float32, float64, Float16 and BFloat16.
+// Number lists the element types of vectors: int, int8, int32, int64, uint8, uint32, uint64, float32,
+// float64, Float16 and BFloat16.
 type Number = dtype.Number
 
 // Integer lists the integer element types.

@@ -26,12 +26,13 @@ const (
 	KindBarrier
 	KindSplit
 	KindPoint // Send or Recv
+	KindAllToAllV
 )
 
 // String returns the name of the operation in errors, logs and flags.
 func (k Kind) String() string {
 	names := [...]string{"none", "allreduce", "reducescatter", "allgather", "broadcast", "reduce",
-		"gather", "scatter", "alltoall", "scan", "exscan", "barrier", "split", "send/recv"}
+		"gather", "scatter", "alltoall", "scan", "exscan", "barrier", "split", "send/recv", "alltoallv"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -49,7 +50,7 @@ type Call struct {
 	Op        [16]byte // name of the reduction, truncated or padded with zeros
 	Root      int32    // -1 if the call has none
 	Layout    uint32   // hash of the counts of the ranks and of the order of a ring, 0 if both are the defaults
-	Count     uint64   // elements of the whole vector
+	Count     uint64   // elements of the whole vector; 0 for KindAllToAllV
 	Segment   uint32   // maximum bytes of a message: the unit of pipelining
 }
 
@@ -87,7 +88,10 @@ func (c Call) String() string {
 	var s strings.Builder
 	s.WriteString(c.Kind.String())
 	if c.Type != 0 {
-		fmt.Fprintf(&s, " %v[%d]", c.Type, c.Count)
+		fmt.Fprintf(&s, " %v", c.Type)
+		if c.Kind != KindAllToAllV {
+			fmt.Fprintf(&s, "[%d]", c.Count)
+		}
 	}
 	if op := strings.TrimRight(string(c.Op[:]), "\x00"); op != "" {
 		fmt.Fprintf(&s, " %s", strings.ToValidUTF8(op, "?"))

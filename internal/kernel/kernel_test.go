@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"bytes"
+	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/elrun/elrun/dtype"
@@ -39,6 +41,7 @@ func testType[T dtype.Number](t *testing.T, name string, size int) {
 
 // The basic functions are right for all types.
 func TestTypeOf(t *testing.T) {
+	testType[int](t, fmt.Sprint("int", strconv.IntSize), strconv.IntSize/8)
 	testType[int8](t, "int8", 1)
 	testType[int32](t, "int32", 4)
 	testType[int64](t, "int64", 8)

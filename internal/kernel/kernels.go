@@ -76,6 +76,8 @@ func divideLoop[T dtype.Number](v []T, n int) {
 		divide(v, uint64(n))
 	case []int64:
 		divide(v, int64(n))
+	case []int:
+		divide(v, n)
 	case []int32:
 		divideNarrow(v, n)
 	case []uint32:

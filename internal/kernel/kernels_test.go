@@ -233,6 +233,7 @@ func testFloats[T dtype.Number](t *testing.T) {
 
 // Every kernel of every type has the results of its twin at every level.
 func TestKernels(t *testing.T) {
+	testIntegers[int](t)
 	testIntegers[int8](t)
 	testIntegers[int32](t)
 	testIntegers[int64](t)
@@ -313,6 +314,7 @@ func TestDivideBy(t *testing.T) {
 	testDivide(t, []int32{math.MinInt32, 9}, 3, []int32{-715827882, 3})
 	testDivide(t, []uint32{math.MaxUint32, 9}, 2, []uint32{math.MaxInt32, 4})
 	testDivide(t, []int64{math.MinInt64, math.MaxInt64}, 2, []int64{-1 << 62, 1<<62 - 1})
+	testDivide(t, []int{-7, 7}, 2, []int{-3, 3})
 	testDivide(t, []uint64{math.MaxUint64, 1}, 2, []uint64{1<<63 - 1, 0})
 	testDivide(t, []float32{1, -2, 0}, 3, []float32{1.0 / 3, -2.0 / 3, 0})
 	testDivide(t, []float64{1, -2}, 3, []float64{1.0 / 3, -2.0 / 3})
