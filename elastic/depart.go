@@ -1,19 +1,45 @@
 package elastic
 
-import "time"
+import (
+	"time"
 
-// departPatience bounds the wait of depart. Where many peers share a core, an agreement takes
+	"github.com/elrun/elrun/event"
+)
+
+// The reasons of an event.Leave about a peer that was neither kicked nor stalled.
+const (
+	leftAsked  = "asked"  // Leave was called
+	leftClosed = "closed" // the program has closed its group
+)
+
+// announceLeave logs that the peer of g has left, once, with the last step that its state has
+// committed. The goroutine of Next calls it, or Close.
+func announceLeave(g *Group, reason string) {
+	g.leftLog.Do(func() {
+		d := g.current()
+		s, _ := d.status.now()
+		g.Emit(s.view.Epoch, d.report.committed(), event.Leave{Who: d.ep.Self.ID.Short(), Reason: reason})
+	})
+}
+
+// departPatience bounds the wait of settle. Where many peers share a core, an agreement takes
 // seconds.
 const departPatience = 5 * time.Second
 
-// depart leaves the group by agreement. It waits, for at most departPatience, until this peer is
-// out of the view and until members that lag behind have received the decision. It does not wait if
-// too few members are left to agree.
+// depart leaves the group by agreement, and waits as settle does. A peer that is no member any more
+// has nothing to wait for: Next has waited after a leave.
 func (d *driver) depart() {
 	if s, _ := d.status.now(); s.phase != inside {
 		return
 	}
 	d.leave(true)
+	d.settle()
+}
+
+// settle waits, for at most departPatience, until this peer is out of the view and until members
+// that lag behind have received the decision: the program may end at once after that. It does not
+// wait if this peer is no member yet, or if too few members are left to agree.
+func (d *driver) settle() {
 	deadline := time.NewTimer(departPatience)
 	defer deadline.Stop()
 	// settled changes without a change of the status, so it is polled.
@@ -23,7 +49,7 @@ func (d *driver) depart() {
 		s, changed := d.status.now()
 		// Without a quorum the members cannot agree. The others later detect that this peer is
 		// silent or gone.
-		if s.gap != nil || s.phase > inside && d.settled() {
+		if s.gap != nil || s.phase == outside || s.phase > inside && d.settled() {
 			return
 		}
 		select {

@@ -201,6 +201,7 @@ func TestWordForLeaving(t *testing.T) {
 		{heartbeat{Stalled: true}, 0, "stalled"},
 		{heartbeat{Leaving: true}, 0, "asked"},
 		{heartbeat{Leaving: true}, time.Second, "asked"},
+		{heartbeat{Leaving: true, Ended: true}, 0, "closed"},
 		{heartbeat{}, time.Second, "stalled"},
 		{heartbeat{}, makeWayAfter + time.Second, "asked"},
 		{heartbeat{}, 0, "asked"},

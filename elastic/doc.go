@@ -35,7 +35,10 @@
 //			mean[0] += sum[0] / 20
 //			step++
 //		}
-//		fmt.Println(mean[0], g.Err())
+//		if err := g.Err(); err != nil { // not all steps are committed
+//			log.Fatal(err)
+//		}
+//		fmt.Println(mean[0])
 //	}
 //
 // Below Steps is the loop over sessions, which package trainer uses:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/elrun/elrun/collective"
@@ -16,11 +17,13 @@ import (
 var (
 	// ErrNoView means that no further session exists for this peer.
 	ErrNoView = errors.New("no further view")
-	// ErrLeft means that this peer has left at its own request.
-	ErrLeft = fmt.Errorf("%w: left", ErrNoView)
-	// ErrLast is an ErrLeft: this peer has left at its own request, and it was the last member. The
-	// state of the group is lost unless this peer saves it.
-	ErrLast = fmt.Errorf("%w as the last member", ErrLeft)
+	// ErrLeft means that this peer has left as asked, by Leave. Its state has not reached the last
+	// step. Under a launcher SIGTERM calls Leave, and the exit status of a peer that has left as asked
+	// does not count.
+	ErrLeft = fmt.Errorf("%w: left as asked", ErrNoView)
+	// ErrLast is an ErrLeft: this peer has left as asked, and it was the last member. The state of
+	// the group is lost unless this peer saves it.
+	ErrLast = fmt.Errorf("%w, as the last member", ErrLeft)
 	// ErrFenced means that the group went on without this peer. This peer's state is void.
 	ErrFenced = fmt.Errorf("%w: put out of the group", ErrNoView)
 	// ErrQuorum means that too few members were present for the whole RejoinTimeout.
@@ -104,6 +107,7 @@ type Group struct {
 	loops    loops         // the calls of Steps; owned by the goroutine of the body
 	requests requestServer // of other peers
 	outcome  outcome
+	leftLog  sync.Once // the log has the leave of this peer
 }
 
 // Errors for a group or session that Join and Next did not make, and for a nil context.
@@ -323,6 +327,9 @@ func (g *Group) Close() error {
 	var errs []error
 	if d != nil {
 		d.depart()
+		if s, _ := d.status.now(); s.phase == left {
+			announceLeave(g, leftClosed)
+		}
 		g.sessions.close()
 		d.stop()
 	}

@@ -29,6 +29,10 @@ func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
 	defer func() { d := g.current(); d.loop.do(d.entry.end) }()
 	for {
 		s, err := g.next(ctx, epoch)
+		if errors.Is(err, ErrLeft) {
+			announceLeave(g, leftAsked)
+			g.current().settle()
+		}
 		if err != nil {
 			return nil, fmt.Errorf("elastic: next view after epoch %d: %w", epoch, err)
 		}

@@ -22,13 +22,16 @@ type peer struct {
 	blamed     time.Time     // when this peer last named the member as the only culprit of a stall
 }
 
-// leaves returns, for the log, why the member left: "stalled" or "asked". A member for which this
-// peer recently waited counts as stalled even if the member's own report has not arrived yet.
+// leaves returns, for the log, why the member left. A member for which this peer recently waited
+// counts as stalled even if the member's own report has not arrived yet.
 func (p *peer) leaves(now time.Time) string {
-	if p.heartbeat.Stalled || !p.heartbeat.Leaving && now.Sub(p.blamed) < makeWayAfter {
+	switch {
+	case p.heartbeat.Stalled || !p.heartbeat.Leaving && now.Sub(p.blamed) < makeWayAfter:
 		return "stalled"
+	case p.heartbeat.Ended:
+		return leftClosed
 	}
-	return "asked"
+	return leftAsked
 }
 
 // unremarkable reports whether the record of the member can be dropped, because later messages can

@@ -29,9 +29,10 @@ import (
 //
 // After an error of a call the body only continues the loop. The turn has recorded the error, and
 // the step is tried again, without the members that died and with newcomers. All peers run the same
-// loop over the same state and end at the same step. The loop ends early if a body calls Turn.Stop,
-// if this peer was asked to leave, and after an error, which Err returns. A peer that left early
-// has state.Step() < until.
+// loop over the same state and end at the same step: the step until, or an earlier one if a body
+// calls Turn.Stop. Err returns nil if and only if this peer has committed all these steps. So a
+// program prints and saves its result only after it has checked Err: a peer that was asked to leave
+// (ErrLeft) ends before.
 //
 // Mistakes of the program end the loop with an error at every peer: a turn that neither failed nor
 // committed; a turn that committed more than one step, or committed although a call in it had
@@ -66,18 +67,31 @@ func (g *Group) Steps(ctx context.Context, state State, until int64, options ...
 			var done *event.Done
 			done, g.loops.err = l.outcome()
 			g.outcome.end(done, g.loops.epoch)
-		case errors.Is(err, ErrLeft), errors.Is(err, ErrFinished):
+		case errors.Is(err, ErrLast):
+			g.loops.err = l.ended(ErrLast)
+		case errors.Is(err, ErrLeft):
+			g.loops.err = l.ended(ErrLeft)
+		case errors.Is(err, ErrFinished):
+			g.loops.err = l.ended(ErrFinished)
 		default:
 			g.loops.err = err
 		}
 	}
 }
 
+// ended returns the error of a loop that has ended early without a failure.
+func (l *loop) ended(why error) error {
+	return fmt.Errorf("elastic: after step %d of %d: %w", max(l.state.Step(), 0), l.until, why)
+}
+
 // errUnwound is what Err returns if the body of the loop did not return.
 var errUnwound = errors.New("the body of the loop ended by a panic or runtime.Goexit")
 
-// Err returns why the last Steps ended early. It is nil if the loop came to its end, if this peer
-// was asked to leave, and if this peer came after the job had finished. Call Err only in the
+// Err returns why the last Steps ended early, and nil if and only if this peer has committed all
+// steps: up to until, or up to the step of a Turn.Stop. ErrLeft means that this peer has left as
+// asked, ErrFinished that it came after the job had finished; package launch counts neither as a
+// failure, whatever the exit status of the program is. The other errors are those of Next, of the
+// calls, and of mistakes. After an error the state is that of an earlier step. Call Err only in the
 // goroutine of the loop.
 func (g *Group) Err() error {
 	if !g.made() {

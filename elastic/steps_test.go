@@ -120,6 +120,23 @@ func (r *run) finish(t *testing.T, indices ...int) (out []ending) {
 	return out
 }
 
+// wantLeave checks that the peer with an index has logged once that it left as asked, after a step.
+func (r *run) wantLeave(t *testing.T, index int, step int64) {
+	t.Helper()
+	asked := 0
+	for _, e := range r.sink.of("leave") {
+		if b := e.Body.(event.Leave); e.Index == index && e.Peer == b.Who {
+			asked++
+			if b.Reason != "asked" || e.Step != step {
+				t.Errorf("peer %d has left after step %d (%s), want step %d", index, e.Step, b.Reason, step)
+			}
+		}
+	}
+	if asked != 1 {
+		t.Errorf("peer %d has logged %d times that it left", index, asked)
+	}
+}
+
 // wantLedger checks that all ended without an error, with the ledger of an undisturbed peer.
 func wantLedger(t *testing.T, steps int64, all []ending) {
 	t.Helper()
@@ -192,9 +209,12 @@ func TestStepsChurn(t *testing.T) {
 				r.Kill(victims[1])
 				all := r.finish(t, victims[2], victims[3], late)
 				wantLedger(t, steps, all)
-				if left := r.ended[4]; left.err != nil || left.ledger.step >= steps {
-					t.Errorf("the peer that left: %v at step %d", left.err, left.ledger.step)
+				left := r.ended[4]
+				if want := fmt.Sprintf("after step %d of %d: no further view: left as asked", left.ledger.step, steps); left.ledger.step >= steps ||
+					!errors.Is(left.err, elastic.ErrLeft) || !strings.HasSuffix(left.err.Error(), want) {
+					t.Errorf("the peer that left at step %d: %v", left.ledger.step, left.err)
 				}
+				r.wantLeave(t, 4, left.ledger.step)
 			})
 		})
 	}

@@ -125,9 +125,7 @@ func (d *driver) over(p phase, n member.Notice) {
 	if p == left && d.report.get().Stalled {
 		p, n.Why = fenced, "stalled: the others waited for this peer, and its program did not call Busy"
 	}
-	switch p {
-	case left:
-		d.emit(d.view.Epoch, event.Leave{Who: d.ep.Self.ID.Short(), Reason: "asked"})
+	switch p { // announceLeave logs a leave, with the step at which this peer ended
 	case fenced:
 		d.emit(d.view.Epoch, event.Fenced{Who: d.ep.Self.ID.Short(), Reason: n.Why})
 		d.session.revoke(fmt.Errorf("put out of the group: %s", n.Why))

@@ -114,8 +114,11 @@ func (Join) Name() string { return "join" }
 // Leave reports that a peer has left by agreement.
 type Leave struct {
 	// Who is the short ID of the peer that has left.
-	Who    string `json:"who"`
-	Reason string `json:"reason"` // asked, kicked, or stalled (the others waited for the peer, so it stepped down)
+	Who string `json:"who"`
+	// Reason is asked, closed (the program has closed its group), kicked, or stalled (the others
+	// waited for the peer, so it stepped down). The step of an event about its emitter is the last
+	// step that the emitter has committed.
+	Reason string `json:"reason"`
 }
 
 // Name returns "leave".

@@ -20,13 +20,25 @@ type Exit struct {
 	PID    int
 	Code   int            // exit status, -1 if a signal ended it
 	Signal syscall.Signal // 0 if no signal ended it
-	// Asked is set if the launcher had asked the peer to leave.
+	// Asked is set if the peer was asked to leave, by the launcher or by SIGTERM, or has left by
+	// Group.Leave; also if it came after the job had finished, and was told so. Its status does not
+	// count, and it is not started again. Asked is not set if a SIGTERM came after the peer had
+	// reported the result.
 	Asked  bool
 	Lost   bool           // the connection to its host broke: the process may run on for a moment
 	kicked bool           // the process was put out of the job on request
 	result bool           // the process had reported the result before its end
 	by     syscall.Signal // the signal on which the agent asked the process to leave
+	left   time.Time      // when the process left the group as asked; zero if it did not, or not by agreement
 	at     time.Time      // when the launcher learned of the end
+}
+
+// out returns when the peer was no member any more: its process may end much later.
+func (e Exit) out() time.Time {
+	if !e.left.IsZero() {
+		return e.left
+	}
+	return e.at
 }
 
 // failed reports whether the process did not end with status 0.
@@ -117,6 +129,8 @@ type child struct {
 	begun   time.Time
 	result  bool      // the process has reported the result
 	asked   time.Time // when the launcher asked the process to leave; zero if not yet
+	leaves  bool      // the process got SIGTERM, or has left the group as asked, before it had the result
+	left    time.Time // when the process left the group as asked; zero before
 	program bool      // the process wants updates about the services of its program
 	kicked  bool      // the process was put out of the job on request
 }

@@ -44,11 +44,12 @@
 //
 // # Leaving
 //
-// On SIGTERM a peer finishes the step and leaves: Group.Next returns elastic.ErrLeft, and the
-// program ends by itself. A second SIGTERM, at least one second later, has its usual effect.
-// Programs that have registered for the signal receive it as well. A launcher passes a signal on
-// to its peers. If the job has peers of other launchers, it sends SIGTERM in place of SIGINT, so
-// that its peers leave and are not lost.
+// On SIGTERM a peer finishes the step and leaves: Group.Next returns elastic.ErrLeft, and so do
+// Group.Err and trainer.Run; the program ends by itself. It has not finished, so it saves no result,
+// and may end with any status: the launcher does not count it. A second SIGTERM, at least one second
+// later, has its usual effect. Programs that have registered for the signal receive it as well. A
+// launcher passes a signal on to its peers. If the job has peers of other launchers, it sends SIGTERM
+// in place of SIGINT, so that its peers leave and are not lost.
 //
 // # Environment
 //
@@ -84,6 +85,7 @@
 //	          pass     the launcher's signature of a new ID, if the launcher began the job
 //	          directory the answer to program, and the locations of services
 //	peer      event    an event of the event log
+//	          leaving  it got SIGTERM: its exit status does not count
 //	          suspect  a member is silent: if it is a stopped child of the launcher (state T),
 //	                   the launcher kills it, which makes the death certain
 //	          known    the members, for peers that are started later

@@ -34,7 +34,7 @@ type Ended struct {
 	Began   time.Time `json:"began"`
 	At      time.Time `json:"at"`
 	Status  int       `json:"status"`           // exit status of the launcher, see Result.Status
-	Outcome string    `json:"outcome"`          // finished, failed, gave up, or interrupted by a signal
+	Outcome string    `json:"outcome"`          // finished, stopped (all left as asked), failed, gave up, or interrupted by a signal
 	Reason  string    `json:"reason,omitempty"` // one line; "" if nobody failed
 	// Result is the job's last line; "" if its peers reported no result.
 	Result string `json:"result,omitempty"`
@@ -162,11 +162,14 @@ func decodeEnded(text []byte) (Status, error) {
 	return s, nil
 }
 
-// formatOutcome describes the exit status of a launcher.
-func formatOutcome(status int, signal syscall.Signal) string {
+// formatOutcome describes the exit status of a launcher. stopped means that all peers have left as
+// asked.
+func formatOutcome(status int, signal syscall.Signal, stopped bool) string {
 	switch {
 	case signal != 0:
 		return fmt.Sprintf("interrupted by signal %d (%v)", signal, signal)
+	case status == 0 && stopped:
+		return "stopped"
 	case status == 0:
 		return "finished"
 	case status == StatusQuorum:
@@ -182,7 +185,7 @@ func (r *runner) recordEnd(status int, done *event.Done, reason string) {
 		return
 	}
 	s := Status{Job: r.o.Job, Step: r.report.progress.step, Of: r.report.progress.of, Ended: &Ended{Began: r.begun, At: time.Now(),
-		Status: status, Outcome: formatOutcome(status, r.outcome.signal), Reason: reason}}
+		Status: status, Outcome: formatOutcome(status, r.outcome.signal, done == nil && r.outcome.stopped()), Reason: reason}}
 	if done != nil {
 		s.Step, s.Ended.Result = max(s.Step, done.Steps), done.Line()
 	}

@@ -124,15 +124,17 @@ func TestAgentKeepsEnd(t *testing.T) {
 
 func TestWordOutcome(t *testing.T) {
 	for want, c := range map[string]struct {
-		status int
-		signal syscall.Signal
+		status  int
+		signal  syscall.Signal
+		stopped bool
 	}{
-		"finished":                              {0, 0},
-		"failed":                                {1, 0},
-		"gave up, as too few peers were left":   {StatusQuorum, 0},
-		"interrupted by signal 15 (terminated)": {143, syscall.SIGTERM},
+		"finished":                              {},
+		"stopped":                               {stopped: true},
+		"failed":                                {status: 1},
+		"gave up, as too few peers were left":   {status: StatusQuorum},
+		"interrupted by signal 15 (terminated)": {143, syscall.SIGTERM, true},
 	} {
-		if got := formatOutcome(c.status, c.signal); got != want {
+		if got := formatOutcome(c.status, c.signal, c.stopped); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

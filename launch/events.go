@@ -46,6 +46,8 @@ func (r *runner) message(from int, m message) {
 		r.hello(from, *m.Renew)
 	case m.Event != nil:
 		r.event(from, m.Event)
+	case m.Leaving:
+		r.procs.leaves(from, time.Time{})
 	case m.Note != "":
 		r.report.note(from, clipNote(m.Note))
 	case m.Suspect != "":
@@ -97,7 +99,8 @@ func (r *runner) exited(e Exit) {
 	c := r.procs.peers[e.Index]
 	r.procs.remove(e.Index)
 	r.joinQueue.remove(e.Index)
-	e.Asked, e.kicked, e.result, e.PID = !c.asked.IsZero() || e.by != 0, c.kicked, c.result, c.pid()
+	e.Asked = !c.asked.IsZero() || e.by != 0 || c.leaves || r.rendezvous.peers[e.Index].released
+	e.kicked, e.result, e.left, e.PID = c.kicked, c.result, c.left, c.pid()
 	r.outcome.exits = append(r.outcome.exits, e)
 	if !e.failed() && !e.Asked {
 		r.rendezvous.complete(e.Index)
@@ -173,14 +176,17 @@ func (r *runner) event(from int, line json.RawMessage) {
 		// process is its child.
 		r.suspect(b.Who)
 	case event.Leave:
-		if b.Reason == "kicked" {
+		switch {
+		case b.Reason == "kicked":
 			r.kicked(b.Who, now)
+		case b.Reason == "asked" && e.Peer == b.Who:
+			r.procs.leaves(from, now)
 		}
 	case event.Done:
 		r.rendezvous.complete(from)
 		r.outcome.dones = append(r.outcome.dones, doneReport{from, b})
 		if c := r.procs.peers[from]; c != nil {
-			c.result = true
+			c.result, c.leaves = true, false
 		}
 	case event.Dropped:
 		r.report.printf("peer %d: %s of its event log dropped: elrun was too slow to take them", from, countLines(b.Events))

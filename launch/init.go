@@ -20,9 +20,9 @@ import (
 // then the launcher does not know that the program is a peer.
 //
 // Under a launcher, SIGTERM makes the group leave: Next returns elastic.ErrLeft at the next
-// boundary between two steps, and the program ends by itself. A second SIGTERM, at least one
-// second later, has its usual effect. A program that handles the signal itself (signal.Notify)
-// receives it as well.
+// boundary between two steps, and the program ends by itself. Its exit status does not count then:
+// see Exit.Asked. A second SIGTERM, at least one second later, has its usual effect. A program that
+// handles the signal itself (signal.Notify) receives it as well.
 //
 // When the launcher dies, the group leaves in the same way, and the process exits at most 1.5 s
 // later. An error that wraps ErrLauncher means that the launcher gave up, for example because
@@ -117,8 +117,12 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	if err != nil {
 		return nil, err // Join has closed the endpoint and the closers on its error
 	}
-	// SIGTERM and the death of the launcher make the group leave.
-	signals.onTerm(g.Leave)
+	// SIGTERM and the death of the launcher make the group leave. The launcher learns of the signal
+	// before the group begins to leave, so that it never takes the end of the program for a failure.
+	signals.onTerm(func() {
+		p.a.post(message{Leaving: true}, result)
+		g.Leave()
+	})
 	context.AfterFunc(p.a.launcherGone, g.Leave)
 	return g, nil
 }

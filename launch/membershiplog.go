@@ -139,6 +139,9 @@ func (l *membershipLog) event(e event.Event, now time.Time) []string {
 	case event.Leave:
 		r := l.reason(b.Who)
 		r.left, r.why = true, b.Reason
+		if e.Peer == b.Who { // the others know only about which step it was
+			r.step = e.Step
+		}
 	case event.Join:
 		r := l.reason(b.Who)
 		r.why = b.Reason
@@ -382,6 +385,8 @@ func (l *membershipLog) formatNext(peers int) string {
 // formatGone describes a member that is gone, and the reason.
 func (l *membershipLog) formatGone(id string, r *reason) string {
 	switch {
+	case r.left && r.step > 0:
+		return fmt.Sprintf("%s has left after step %d%s", l.describe(id), r.step, inBrackets(formatLeave(r.why)))
 	case r.left:
 		return l.describe(id) + " has left" + inBrackets(formatLeave(r.why))
 	case r.complete:

@@ -18,6 +18,7 @@ type reason struct {
 	left     bool
 	out      bool   // the member was put out of the view, but its process runs on
 	why      string // why the member left, came or was put out
+	step     int64  // the last step of a member that has left; 0 if unknown
 	bytes    int64
 	ms       float64
 }
@@ -71,8 +72,11 @@ func formatLimit(ms float64) string {
 
 // formatLeave explains the reason of a leave event to people.
 func formatLeave(reason string) string {
-	if reason == "stalled" {
+	switch reason {
+	case "stalled":
 		return "stalled: the others waited for this peer, and its program did not call Busy"
+	case "closed":
+		return "its program has closed the group"
 	}
 	return reason
 }

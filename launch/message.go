@@ -27,7 +27,7 @@ const (
 
 // message is a line of JSON between launcher and peer. Exactly one field is set. The order is
 //
-//	peer        hello ................ any of event, suspect, scale, known, renew ......... (end)
+//	peer        hello ................ any of event, leaving, suspect, scale, known, renew ......... (end)
 //	launcher          ... start or abort ... any of dead, scaled, finished, pass, found, start again ......................... (end: it died)
 //
 // New fields may be added. A line without any field that the reader knows is an error.
@@ -39,6 +39,8 @@ type message struct {
 	Renew *elastic.Member `json:"renew,omitempty"`
 	// Event is an event of the peer, kept as text so that logs show exactly the text sent.
 	Event json.RawMessage `json:"event,omitempty"`
+	// Leaving reports that the peer got SIGTERM and leaves.
+	Leaving bool `json:"leaving,omitempty"`
 	// Suspect names a member that has been silent for long.
 	Suspect elastic.ID `json:"suspect,omitempty"`
 	// Scale asks for another number of local peers. Scaled is the answer.
@@ -165,7 +167,7 @@ func decodeMessage(line []byte) (message, error) {
 // check returns the error for which decodeMessage refuses m.
 func (m message) check() error {
 	set := 0
-	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Finished, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
+	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Finished, m.Leaving, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
 		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil, m.Program != nil, m.Directory != nil, m.Serving != nil, m.Pass != nil, m.Found != nil} {
 		if there {
 			set++

@@ -80,6 +80,22 @@ func (o outcome) resultSurvived() bool {
 	return slices.ContainsFunc(o.exits, well) && !slices.ContainsFunc(o.failures(), failed)
 }
 
+// stopped reports whether the job was stopped: the last member has left as asked, and no peer
+// failed by itself. Peers that were killed before are no failures here, because the job went on
+// without them until it was stopped.
+func (o outcome) stopped() bool {
+	if !o.member || o.anyFinished() || slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 && !e.Lost }) {
+		return false
+	}
+	var last Exit
+	for _, e := range o.exits {
+		if !e.out().Before(last.out()) {
+			last = e
+		}
+	}
+	return last.Asked && !last.kicked
+}
+
 // status returns the launcher's exit status, given the results of agreeDone. The cases are in the
 // order of their certainty: a signal, a result, the reasons of peers, their exit statuses.
 func (o outcome) status(done *event.Done, disagree error) int {
@@ -101,18 +117,23 @@ func (o outcome) status(done *event.Done, disagree error) int {
 		return 128 + int(o.leaveSignal())
 	case o.member && o.anyFinished():
 		return 0 // a user's own loop, which reports no result, has ended with status 0
+	case o.stopped():
+		return 0
 	case len(o.failures()) > 0:
 		return 1
 	}
 	return 0
 }
 
-// summary describes in one line how a job ended with status, "" if nobody failed.
-func (o outcome) summary(done *event.Done, status int) string {
+// summary describes in one line how a job ended with status, "" if the result says it all. at is
+// the step that the job has reached, as in " at step 3 of 10", or "".
+func (o outcome) summary(done *event.Done, status int, at string) string {
 	failures := o.failures()
 	// after has the failures of peers that had already reported the result.
 	after := slices.DeleteFunc(slices.Clone(failures), func(e Exit) bool { return !e.result })
 	switch {
+	case status == 0 && done == nil && o.stopped():
+		return "the job was stopped" + at + ": it has no result"
 	case len(failures) == 0 || !o.member:
 		return ""
 	case done != nil && status != 0:

@@ -53,23 +53,51 @@ func TestStatusOfJob(t *testing.T) {
 		"one is killed with the result in hand":    {outcome{exits: []Exit{killedAfter, held}}, done, nil, 0},
 		"all are killed with the result in hand":   {outcome{exits: []Exit{killedAfter, killedAfter}}, done, nil, 1},
 		"a newcomer ends with 0, the holders fail": {outcome{exits: []Exit{fine, unsaved}}, done, nil, 1},
-		"all dead":                                 {outcome{exits: []Exit{killed, failed}}, nil, nil, 1},
-		"one dead and no result":                   {outcome{exits: []Exit{killed, fine}}, nil, nil, 1},
-		"one killed in a loop of the user's own":   {outcome{exits: []Exit{killed, fine}, member: true}, nil, nil, 0},
-		"one failed in a loop of the user's own":   {outcome{exits: []Exit{killed, failed, fine}, member: true}, nil, nil, 1},
-		"all but those asked to leave were killed": {outcome{exits: []Exit{killed, left}, member: true}, nil, nil, 1},
-		"their agents asked all to leave":          {outcome{exits: []Exit{asked, asked}, member: true}, nil, nil, 128 + int(syscall.SIGTERM)},
-		"an agent asked some, the others went on":  {outcome{exits: []Exit{asked, fine}, member: true}, nil, nil, 0},
-		"agents asked after the end":               {outcome{exits: []Exit{asked, held}, member: true}, done, nil, 0},
-		"results differ":                           {outcome{exits: []Exit{fine, fine}}, nil, errDisagree, 1},
-		"a peer gave up":                           {outcome{exits: []Exit{killed, gaveUp}}, nil, nil, StatusQuorum},
-		"the group gave up":                        {outcome{exits: []Exit{killed, failed}, gaveUp: true}, nil, nil, StatusQuorum},
-		"gave up, but others did not":              {outcome{exits: []Exit{gaveUp, held}, gaveUp: true}, done, nil, 0},
-		"asked to leave":                           {outcome{exits: []Exit{left, fine}}, nil, nil, 0},
-		"interrupted":                              {outcome{exits: []Exit{killed, fine}, signal: syscall.SIGINT}, done, nil, 130},
+		"all dead":                               {outcome{exits: []Exit{killed, failed}}, nil, nil, 1},
+		"one dead and no result":                 {outcome{exits: []Exit{killed, fine}}, nil, nil, 1},
+		"one killed in a loop of the user's own": {outcome{exits: []Exit{killed, fine}, member: true}, nil, nil, 0},
+		"one failed in a loop of the user's own": {outcome{exits: []Exit{killed, failed, fine}, member: true}, nil, nil, 1},
+		"one left as asked, the last was killed": {outcome{exits: []Exit{left, killed}, member: true}, nil, nil, 1},
+		"one was killed before all were stopped": {outcome{exits: []Exit{killed, left}, member: true}, nil, nil, 0},
+		"the last was killed, but a leaver lived": {outcome{exits: []Exit{{at: time.Unix(2, 0), Signal: syscall.SIGKILL, Code: -1},
+			{Asked: true, left: time.Unix(1, 0), at: time.Unix(3, 0)}}, member: true}, nil, nil, 1},
+		"one failed before all were stopped":      {outcome{exits: []Exit{failed, left}, member: true}, nil, nil, 1},
+		"all left as asked":                       {outcome{exits: []Exit{left, left}, member: true}, nil, nil, 0},
+		"the last one was kicked":                 {outcome{exits: []Exit{left, {Code: 1, Asked: true, kicked: true}}, member: true}, nil, nil, 1},
+		"their agents asked all to leave":         {outcome{exits: []Exit{asked, asked}, member: true}, nil, nil, 128 + int(syscall.SIGTERM)},
+		"an agent asked some, the others went on": {outcome{exits: []Exit{asked, fine}, member: true}, nil, nil, 0},
+		"agents asked after the end":              {outcome{exits: []Exit{asked, held}, member: true}, done, nil, 0},
+		"results differ":                          {outcome{exits: []Exit{fine, fine}}, nil, errDisagree, 1},
+		"a peer gave up":                          {outcome{exits: []Exit{killed, gaveUp}}, nil, nil, StatusQuorum},
+		"the group gave up":                       {outcome{exits: []Exit{killed, failed}, gaveUp: true}, nil, nil, StatusQuorum},
+		"gave up, but others did not":             {outcome{exits: []Exit{gaveUp, held}, gaveUp: true}, done, nil, 0},
+		"asked to leave":                          {outcome{exits: []Exit{left, fine}}, nil, nil, 0},
+		"interrupted":                             {outcome{exits: []Exit{killed, fine}, signal: syscall.SIGINT}, done, nil, 130},
 	} {
 		if got := c.o.status(c.done, c.err); got != c.want {
 			t.Errorf("%s: status %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// The last line says that a job was stopped, and at which step, only if its peers have left as asked.
+func TestSummaryOfStop(t *testing.T) {
+	left, killed := Exit{Code: 1, Asked: true}, Exit{PID: 7, Code: -1, Signal: syscall.SIGKILL}
+	const stopped = "the job was stopped at step 3 of 10: it has no result"
+	for name, c := range map[string]struct {
+		exits []Exit
+		done  *event.Done
+		want  string
+	}{
+		"all left":                   {[]Exit{left, left}, nil, stopped},
+		"one was killed before":      {[]Exit{killed, left}, nil, stopped},
+		"the last one was killed":    {[]Exit{left, killed}, nil, "the job did not finish; likely cause: peer 0 (pid 7) was killed by signal 9 (killed)"},
+		"the others have the result": {[]Exit{{result: true}, left}, &event.Done{}, ""},
+		"the others ended with 0":    {[]Exit{{}, left}, nil, ""},
+	} {
+		o := outcome{exits: c.exits, member: true}
+		if got := o.summary(c.done, o.status(c.done, nil), " at step 3 of 10"); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -144,6 +144,14 @@ func (s *processes) leaving() []int {
 	return out
 }
 
+// leaves records that peer i leaves as asked, and when it has left the group; left is zero before. A
+// request that comes after the result changes nothing.
+func (s *processes) leaves(i int, left time.Time) {
+	if c := s.peers[i]; c != nil && !c.result {
+		c.leaves, c.left = true, left
+	}
+}
+
 // deliver sends messages to the peers that are running.
 func (s *processes) deliver(messages []peerMessage) {
 	for _, l := range messages {

@@ -49,7 +49,20 @@ func (p *progress) observe(e event.Event, now time.Time) {
 		p.waits = true // a step of other peers of this launcher resets it
 	case event.Step:
 		p.advance(e.Step, b, now)
+	case event.Leave: // of fast steps only some have an event
+		p.step = max(p.step, e.Step)
 	}
+}
+
+// position returns the latest step, as in " at step 3 of 10", or "" before the first step.
+func (p *progress) position() string {
+	switch {
+	case p.step == 0:
+		return ""
+	case p.of == 0:
+		return fmt.Sprintf(" at step %d", p.step)
+	}
+	return fmt.Sprintf(" at step %d of %d", p.step, p.of)
 }
 
 // advance records a report of step n.

@@ -148,7 +148,7 @@ func (r *runner) finish(ctx context.Context) Result {
 		last = printable.Line(done.Line())
 	}
 	status := r.outcome.status(done, err)
-	reason := r.outcome.summary(done, status)
+	reason := r.outcome.summary(done, status, r.report.progress.position())
 	// After an interruption nobody needs a reason.
 	switch {
 	case err != nil:

@@ -36,10 +36,12 @@ type job struct {
 // parameters are the parameters of the last committed step, except after elastic.ErrFenced, which
 // leaves them undefined.
 //
-// Some errors are no mistake of the program: elastic.ErrLeft if this peer has left by
-// Group.Leave, elastic.ErrQuorum if too few peers were left for too long, and other errors that
-// wrap elastic.ErrNoView. ErrNotFinite is returned at every peer. Once this peer has committed
-// the last step, a failure of the group is no longer an error.
+// Some errors are no mistake of the program: elastic.ErrLeft if this peer has left as asked, before
+// the last step, elastic.ErrFinished if it came after the job had finished, elastic.ErrQuorum if too
+// few peers were left for too long, and other errors that wrap elastic.ErrNoView. A program that ends
+// with any status after the first two is no failure for package launch. ErrNotFinite is returned at
+// every peer. Once this peer has committed the last step, a failure of the group is no longer an
+// error.
 func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) error {
 	return New(group, model, cfg).run(ctx, func(*job) {})
 }

@@ -107,7 +107,7 @@ func (h handles) learn(ctx context.Context, g *elastic.Group, steps int64) (Poli
 			h.learnt.Go(ctx, p) // no wait: actors may use an older policy
 		}
 	}
-	if err := g.Err(); err != nil || p.Step < steps {
+	if err := g.Err(); err != nil {
 		return p, err
 	}
 	p.Final = true

@@ -44,7 +44,7 @@ func program(o options, say func(string) (int, error)) *launch.Program {
 	}
 	p.Peers("learn", 2, func(ctx context.Context, g *elastic.Group) error {
 		policy, err := h.learn(ctx, g, o.steps)
-		if err != nil || policy.Step < o.steps {
+		if err != nil {
 			return err
 		}
 		best, chance := policy.best()

@@ -34,6 +34,8 @@ func main() {
 	err := run(ctx, *steps, *pace)
 	stop()
 	switch {
+	case errors.Is(err, elastic.ErrLeft), errors.Is(err, elastic.ErrFinished):
+		fmt.Fprintln(os.Stderr, "ownloop:", err) // no failure: elrun does not count the status
 	case errors.Is(err, elastic.ErrQuorum):
 		fmt.Fprintln(os.Stderr, "ownloop:", err)
 		os.Exit(launch.StatusQuorum)
@@ -53,10 +55,6 @@ func run(ctx context.Context, steps int64, pace time.Duration) error {
 	var m Model
 	if err := m.Train(ctx, g, steps, pace); err != nil {
 		return err
-	}
-	if m.Steps < steps {
-		fmt.Println("left after step", m.Steps)
-		return nil
 	}
 	fmt.Printf("after %d steps of %d samples: weights %.4f, loss %.6f\n", steps, Batch, m.Weights, m.Loss())
 	return g.Report(elastic.Result{Loss: new(m.Loss())})

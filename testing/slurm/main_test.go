@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -81,12 +82,11 @@ func train(ctx context.Context, dir string) error {
 		total[0] += sum[0]
 		step++
 	}
-	if err := g.Err(); err != nil {
-		return err
-	}
-	if step < steps {
+	if err := g.Err(); errors.Is(err, elastic.ErrLeft) {
 		text := fmt.Sprintf("%d %.0f", step, total[0])
 		return os.WriteFile(filepath.Join(dir, fmt.Sprintf("left-%06d-%s", step, g.Self().ID.Short())), []byte(text), 0o600)
+	} else if err != nil {
+		return err
 	}
 	fmt.Printf("began after step %d\ntotal %.0f\n", began, total[0])
 	return g.Report(elastic.Result{})

@@ -84,7 +84,7 @@ func train(ctx context.Context, steps int64, pace time.Duration) error {
 			fmt.Println("step", step, "of", t.Comm.Size())
 		}
 	}
-	if err := g.Err(); err != nil || step < steps {
+	if err := g.Err(); err != nil {
 		return err
 	}
 	fmt.Printf("total %.0f\n", total[0])
