@@ -97,6 +97,10 @@ type process interface {
 	// end. If the peer is unknown or has ended, the whole process group gets sig. A stopped process
 	// is continued, because it could not handle the signal.
 	ask(sig syscall.Signal)
+	// input passes on a part of the standard input, or its end if the part is empty. It returns when
+	// the process has taken the part. An error means that the process takes no more. Unlike the
+	// other methods it may be called from any goroutine, by one at a time.
+	input(part []byte) error
 	// setPID records the process ID of the peer.
 	setPID(pid int)
 	// pid returns the process ID of the peer, or of a wrapper that started the peer; 0 if unknown.

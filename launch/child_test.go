@@ -30,7 +30,7 @@ func TestDeathIsToldBeforeOutputEnds(t *testing.T) {
 	for i := range f.streams {
 		f.streams[i].log = &lineWriter{w: log}
 	}
-	c, err := startLocal(2, 1, exec.Command("sh", "-c", script), f, nil)
+	c, err := startLocal(2, 1, exec.Command("sh", "-c", script), false, f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ import (
 // index of the peer that the frame is about. Exactly one of Message and the fields of order and
 // report is set; PID belongs to Message or Stopped. The order of the frames is
 //
-//	launcher  begin ... part ......... probe or doctor ... any of spawn, message, signal, suspect, ask, beat ... ended (end)
-//	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, exit, stopped, answer (end)
+//	launcher  begin ... part ......... probe or doctor ... any of spawn, input, message, signal, suspect, ask, beat ... ended (end)
+//	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, taken, exit, stopped, answer (end)
 type frame struct {
 	Index int `json:"i,omitempty"`
 	order
@@ -40,13 +40,14 @@ type order struct {
 	Signal  *signalOrder `json:"signal,omitempty"`
 	Suspect bool         `json:"suspect,omitempty"` // kill the peer if it is stopped
 	Ask     *askOrder    `json:"ask,omitempty"`
+	Input   *inputPart   `json:"in,omitempty"`
 	Beat    bool         `json:"beat,omitempty"`  // heartbeat of the launcher
 	Ended   *Status      `json:"ended,omitempty"` // record of the job's end
 }
 
 // set reports for each field whether it is set.
 func (o *order) set() []bool {
-	return []bool{o.Begin != nil, o.Part != nil, len(o.Probe) > 0, o.Doctor, o.Spawn != nil, o.Signal != nil, o.Suspect, o.Ask != nil,
+	return []bool{o.Begin != nil, o.Part != nil, len(o.Probe) > 0, o.Doctor, o.Spawn != nil, o.Signal != nil, o.Suspect, o.Ask != nil, o.Input != nil,
 		o.Beat, o.Ended != nil}
 }
 
@@ -60,6 +61,7 @@ type report struct {
 	Findings *findings    `json:"findings,omitempty"`
 	Output   *outputPart  `json:"out,omitempty"`
 	Answer   *askAnswer   `json:"answer,omitempty"`
+	Taken    *inputTaken  `json:"taken,omitempty"`
 	Mistake  string       `json:"mistake,omitempty"` // a violation of the protocol by the peer
 	Stopped  bool         `json:"stopped,omitempty"` // the peer with PID was stopped and is being killed
 	Exit     *exitReport  `json:"exit,omitempty"`    // the last frame of a peer except for output
@@ -68,7 +70,7 @@ type report struct {
 // set reports for each field whether it is set.
 func (r *report) set() []bool {
 	return []bool{r.Ready != nil, r.Need, r.Prepared != nil, r.Refused != "", r.Probed != nil, r.Findings != nil, r.Output != nil,
-		r.Answer != nil, r.Mistake != "", r.Stopped, r.Exit != nil}
+		r.Answer != nil, r.Taken != nil, r.Mistake != "", r.Stopped, r.Exit != nil}
 }
 
 // beginOrder describes to an agent the program of the job.
@@ -154,10 +156,22 @@ type findings struct {
 	Clock  time.Time `json:"clock"`
 }
 
-// spawnOrder starts a peer. Peers is the number of peers on its host.
+// spawnOrder starts a peer. Peers is the number of peers on its host. Input announces inputParts.
 type spawnOrder struct {
 	Env   []string `json:"env"`
 	Peers int      `json:"peers"`
+	Input bool     `json:"input,omitempty"`
+}
+
+// inputPart is a part of the standard input of a peer, or its end if it is empty. The next part
+// follows after inputTaken.
+type inputPart struct {
+	Data []byte `json:"data,omitempty"`
+}
+
+// inputTaken reports that a peer has taken an inputPart, or that it takes none any more.
+type inputTaken struct {
+	Closed bool `json:"closed,omitempty"`
 }
 
 // signalOrder calls process.signal, or process.ask if Ask is set.

@@ -189,10 +189,17 @@ func (a *hostAgent) handle(f frame) error {
 	switch {
 	case p == nil && f.Ask != nil:
 		return a.out.write(frame{Index: f.Index, report: report{Answer: &askAnswer{f.Ask.Seq, reply{Error: "the peer has ended"}}}})
+	case p == nil && f.Input != nil:
+		return a.out.write(frame{Index: f.Index, report: report{Taken: &inputTaken{Closed: true}}})
 	case p == nil: // the peer has ended
 	case f.Ask != nil:
 		at := socketName{a.order.Job, f.Index, p.pid()}
 		a.work.Go(func() { a.askPeer(f.Index, at, *f.Ask) })
+	case f.Input != nil:
+		a.work.Go(func() { // ends with the process
+			err := p.input(f.Input.Data)
+			_ = a.out.write(frame{Index: f.Index, report: report{Taken: &inputTaken{Closed: err != nil}}}) // an error means that the launcher is gone
+		})
 	case f.Message != nil:
 		p.send(*f.Message)
 	case f.Suspect:
@@ -381,7 +388,7 @@ func (a *hostAgent) spawn(index int, o spawnOrder) error {
 	cmd.Args[0] = string(a.order.Program)
 	cmd.Env = boundProcessors(append(append(os.Environ(), convertStrings[string](a.order.Env)...), o.Env...), o.Peers)
 	r := &relay{a: a, index: index}
-	p, err := startLocal(index, o.Peers, cmd, r, nil)
+	p, err := startLocal(index, o.Peers, cmd, o.Input, r, nil)
 	if err != nil {
 		err = startError(string(a.order.Program), err)
 		return a.out.write(frame{Index: index, report: report{Refused: strings.TrimPrefix(err.Error(), "launch: ")}})

@@ -38,10 +38,11 @@ type local struct {
 	// sent a message.
 	pipe    *pipe
 	senders *senders
-	out     *outbox      // messages to the peer, which may be stopped
-	files   [2]*os.File  // read ends of its output, by target
-	orphans *childReaper // records the children of this launcher; may be nil
-	peer    *os.Process  // the process that said hello; nil if unknown or the same as cmd
+	out     *outbox        // messages to the peer, which may be stopped
+	files   [2]*os.File    // read ends of its output, by target
+	stdin   io.WriteCloser // pipe to its standard input, which the end of the process closes; may be nil
+	orphans *childReaper   // records the children of this launcher; may be nil
+	peer    *os.Process    // the process that said hello; nil if unknown or the same as cmd
 }
 
 const (
@@ -53,10 +54,14 @@ const (
 )
 
 // startLocal sets the descriptors and attributes of cmd and starts it as the process of peer index,
-// on a host that has the given number of peers.
-func startLocal(index, peers int, cmd *exec.Cmd, to receiver, orphans *childReaper) (*local, error) {
+// on a host that has the given number of peers. If piped is set, its standard input comes from
+// input; otherwise it is cmd.Stdin.
+func startLocal(index, peers int, cmd *exec.Cmd, piped bool, to receiver, orphans *childReaper) (*local, error) {
 	c := &local{index: index, to: to, cmd: cmd, out: newOutbox(nil), orphans: orphans}
 	theirs, err := c.open()
+	if err == nil && piped {
+		c.stdin, err = cmd.StdinPipe()
+	}
 	if err == nil {
 		cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = theirs[0], theirs[1], theirs[2:]
 		cmd.SysProcAttr = processAttributes()
@@ -160,6 +165,18 @@ func (c *local) ask(sig syscall.Signal) {
 		c.signal(sig)
 	}
 	c.signal(syscall.SIGCONT)
+}
+
+// input implements process.
+func (c *local) input(part []byte) error {
+	switch {
+	case c.stdin == nil:
+		return errInputClosed
+	case len(part) == 0:
+		return c.stdin.Close()
+	}
+	_, err := c.stdin.Write(part)
+	return err
 }
 
 // suspect implements process.

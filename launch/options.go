@@ -33,6 +33,7 @@ type Options struct {
 	Network    Network    // how peers reach each other
 	Remote     Remote     // peers on other hosts
 	Membership Membership // how peers join the group, leave it and are replaced
+	Input      Input      // standard input of peers
 	Output     Output     // destination of output and events
 
 	// Signals are passed on to the peers; a second signal, at least one second later, kills them.

@@ -32,13 +32,14 @@ type processes struct {
 
 	suspended bool         // the processes were stopped together with this one
 	logged    map[int]bool // logs that have been opened, by index of the process
+	input     Input        // for the processes that are started now; zero after giveInput
 }
 
 // newProcesses returns the processes of this launcher, before the first process is started. path is
 // the path of the program.
 func newProcesses(o *Options, path string, c *console) *processes {
 	return &processes{o: o, path: path, console: c, peers: make(map[int]*child), nodes: make(map[int]*child),
-		notices: make(chan notice), logged: make(map[int]bool)}
+		notices: make(chan notice), logged: make(map[int]bool), input: o.Input}
 }
 
 // start starts a process and the goroutine that watches it, on host h, or on this host if h is nil.
@@ -60,7 +61,7 @@ func (s *processes) start(env environment, n int, h *remoteHost, name string, fi
 	// A remote host reports a failed start later, as an exit.
 	if h != nil {
 		env.site = cmp.Or(h.Site, env.site)
-		c.host, c.process = h.Name, h.spawn(index, s.hosts.share(h, n), env.list(), f)
+		c.host, c.process = h.Name, h.spawn(index, spawnOrder{Env: env.list(), Peers: s.hosts.share(h, n), Input: s.input.goesTo(index)}, f)
 	} else if c.process, err = s.startHere(env, n, f); err != nil {
 		f.close()
 		return nil, err
@@ -93,7 +94,26 @@ func (s *processes) startHere(env environment, n int, to receiver) (process, err
 	cmd := exec.Command(s.path, s.o.Args...)
 	cmd.Args[0] = s.o.Program
 	cmd.Env = childEnvironment(append(os.Environ(), s.o.Forward...), env, n)
-	return startLocal(env.index, n, cmd, to, s.orphans)
+	piped := s.input.goesTo(env.index) && s.input.file() == nil
+	if s.input.goesTo(env.index) && !piped {
+		cmd.Stdin = s.input.file()
+	}
+	return startLocal(env.index, n, cmd, piped, to, s.orphans)
+}
+
+// giveInput starts to copy the standard input to the peers that get it. Peers that are started
+// later get none.
+func (s *processes) giveInput() {
+	var to []process
+	for _, c := range s.peers {
+		if s.input.goesTo(c.index) && (c.host != "" || s.input.file() == nil) {
+			to = append(to, c.process)
+		}
+	}
+	if len(to) > 0 {
+		go copyInput(s.input.Stdin, to) // not waited for, because nothing can end a read of standard input
+	}
+	s.input = Input{}
 }
 
 // hostFor returns the host for a process that is started now; nil for this host.

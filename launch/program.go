@@ -1,11 +1,13 @@
 package launch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -29,16 +31,27 @@ func findProgram(name string) (string, error) {
 	case errors.Is(err, syscall.EISDIR) || isDir(name):
 		why = "it is a directory"
 	case errors.Is(err, fs.ErrPermission):
-		why = "it is not executable"
+		why = "it is not executable" + cmp.Or(sourceRemedy(name), "; if it is a program, chmod +x it")
 	case strings.Contains(name, "/"):
 		why = "no such file"
 	case errors.Is(err, exec.ErrNotFound):
 		why = "not found in PATH"
 		if _, err := os.Stat(name); err == nil {
-			why += "; for the file in this directory write ./" + name
+			why += cmp.Or(sourceRemedy(name), "; for the file in this directory write ./"+name)
 		}
 	}
 	return "", fmt.Errorf("launch: cannot run %q: %s", name, why)
+}
+
+// sourceRemedy returns how to run a file with the source of a program; "" for other files.
+func sourceRemedy(name string) string {
+	switch base, ext := strings.TrimSuffix(name, filepath.Ext(name)), filepath.Ext(name); ext {
+	case ".go":
+		return fmt.Sprintf("; build it first: go build -o %s %s", base, name)
+	case ".py":
+		return "; run it by its interpreter: elrun run -- python3 " + name
+	}
+	return ""
 }
 
 // isDir reports whether name contains a slash and is a directory.
@@ -51,7 +64,7 @@ func isDir(name string) bool {
 // file is not a program for this machine.
 func startError(name string, err error) error {
 	if errors.Is(err, syscall.ENOEXEC) {
-		return fmt.Errorf("launch: cannot run %q: neither a program for this machine nor a script with #! (%w)", name, err)
+		return fmt.Errorf("launch: cannot run %q: neither a program for this machine nor a script with #! (%w)%s", name, err, sourceRemedy(name))
 	}
 	return err
 }

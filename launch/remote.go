@@ -129,6 +129,11 @@ func (h *remoteHost) handle(f frame) {
 		p.to.protocolError(errors.New(clipNote(f.Mistake)))
 	case f.Answer != nil:
 		p.answered(*f.Answer)
+	case f.Taken != nil:
+		select {
+		case p.taken <- *f.Taken:
+		default: // no part was sent
+		}
 	case f.Stopped:
 		p.to.halted(f.PID)
 	case f.Exit != nil:
@@ -226,10 +231,9 @@ func (h *remoteHost) lostNow() bool {
 	return h.gone
 }
 
-// spawn orders the agent to start a peer. here is the number of peers on the host. If the
-// connection has ended, the peer counts as lost.
-func (h *remoteHost) spawn(index, here int, env []string, to receiver) *remote {
-	p := &remote{index: index, h: h, to: to, done: make(chan struct{})}
+// spawn orders the agent to start a peer. If the connection has ended, the peer counts as lost.
+func (h *remoteHost) spawn(index int, o spawnOrder, to receiver) *remote {
+	p := &remote{index: index, h: h, to: to, done: make(chan struct{}), taken: make(chan inputTaken, 1)}
 	h.mu.Lock()
 	gone := h.gone
 	if !gone {
@@ -243,7 +247,7 @@ func (h *remoteHost) spawn(index, here int, env []string, to receiver) *remote {
 		}()
 		return p
 	}
-	h.send(frame{Index: index, order: order{Spawn: &spawnOrder{Env: env, Peers: here}}})
+	h.send(frame{Index: index, order: order{Spawn: &o}})
 	return p
 }
 
@@ -254,6 +258,8 @@ type remote struct {
 	to        receiver
 	processID int           // guarded by h.mu; 0 if unknown
 	done      chan struct{} // closed when no more frames come from the process
+	// taken has capacity 1: input waits for each report before it sends another part.
+	taken chan inputTaken
 
 	// Used only by the goroutine that reads from the host:
 	exited  bool
@@ -366,6 +372,19 @@ func (p *remote) signal(sig syscall.Signal) {
 // ask implements process.
 func (p *remote) ask(sig syscall.Signal) {
 	p.h.send(frame{Index: p.index, order: order{Signal: &signalOrder{Signal: sig, Ask: true}}})
+}
+
+// input implements process.
+func (p *remote) input(part []byte) error {
+	p.h.send(frame{Index: p.index, order: order{Input: &inputPart{part}}})
+	select {
+	case r := <-p.taken:
+		if !r.Closed {
+			return nil
+		}
+	case <-p.done:
+	}
+	return errInputClosed
 }
 
 // setPID implements process. It does nothing: the agent keeps the process ID.

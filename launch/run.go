@@ -70,6 +70,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			return Result{}, startError(o.Program, err)
 		}
 	}
+	r.procs.giveInput()
 	r.discovery.start(ctx, r.o.Network.Discovery, sought, r.report.console.say)
 	r.loop(ctx)
 	r.discovery.finish(r.membership.done)

@@ -336,7 +336,10 @@ func TestRunCannotStart(t *testing.T) {
 		"elrun-no-such-program":       "not found in PATH",
 		filepath.Join(dir, "missing"): "no such file",
 		dir:                           "is a directory",
-		write("plain", "x", 0o644):    "not executable",
+		write("plain", "x", 0o644):    "not executable; if it is a program, chmod +x it",
+		write("t.go", "x", 0o644):     "go build -o " + filepath.Join(dir, "t") + " " + filepath.Join(dir, "t.go"),
+		write("t.py", "x", 0o644):     "elrun run -- python3 " + filepath.Join(dir, "t.py"),
+		write("u.py", "x", 0o755):     "elrun run -- python3 " + filepath.Join(dir, "u.py"),
 		write("bad", "neither ELF nor #!", 0o755): "neither a program",
 	} {
 		res, err := Run(t.Context(), Options{Program: program, Peers: 2})

@@ -30,7 +30,7 @@ func TestTimerSlack(t *testing.T) {
 	few := crowdedFrom * cores.Count()
 	for peers, want := range map[int]string{1: string(own), few: string(own), few + 1: "5000000\n"} {
 		got := &outputReceiver{}
-		c, err := startLocal(0, peers, exec.Command("cat", "/proc/self/timerslack_ns"), got, nil)
+		c, err := startLocal(0, peers, exec.Command("cat", "/proc/self/timerslack_ns"), false, got, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -47,8 +46,11 @@ type commands struct {
 	Bootstrap bootstrapCommand `cmd:"" help:"Run a node of the table by which --dht finds members."`
 	K8s       k8sCommand       `cmd:"" name:"k8s" help:"Print the Kubernetes manifest of a job."`
 	Version   versionCommand   `cmd:"" help:"Print the version of elrun, of Go, and the system."`
+	Help      helpCommand      `cmd:"" help:"Show the flags of a command."`
 	BenchPeer benchPeerCommand `cmd:"" hidden:"" help:"One peer of bench."`
 	Agent     agentCommand     `cmd:"" hidden:"" help:"Start peers for an elrun on another host, which speaks on standard input."`
+
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the version, as the command does."`
 }
 
 // exitStatus is an error that ends a command with a status. Its reason has been printed already:
@@ -62,7 +64,7 @@ func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)
 // commands instead of global state, so that tests run several commands in one process.
 type terminal struct {
 	stdout, stderr *os.File
-	stdin          *os.File // read only if an argument asks for it
+	stdin          *os.File // for tickets and keys that an argument names -, and for peers; may be nil
 	signals        <-chan os.Signal
 }
 
@@ -108,20 +110,11 @@ func main() {
 
 // newParser returns the parser of command lines into c. kong calls exit after --help.
 func newParser(c *commands, t *terminal, exit func(code int)) (*kong.Kong, error) {
-	return kong.New(c, kong.Name("elrun"), kong.Writers(t.stdout, t.stderr),
+	options := append(decoders(), kong.Name("elrun"), kong.Writers(t.stdout, t.stderr),
 		kong.Description("Data-parallel training without a coordinator: starts peers that find each other."),
 		kong.UsageOnError(), kong.ConfigureHelp(kong.HelpOptions{Compact: true}), kong.Exit(exit),
-		kong.KindMapper(reflect.String, kong.MapperFunc(decodeString)), kong.BindTo(context.Background(), (*context.Context)(nil)), kong.Bind(t))
-}
-
-// decodeString decodes a flag or an argument to its own bytes. The decoder of kong passes strings
-// through JSON, which replaces bytes that are not UTF-8, as in old names of files, by U+FFFD.
-func decodeString(ctx *kong.DecodeContext, target reflect.Value) error {
-	token, err := ctx.Scan.PopValue("string")
-	if err == nil {
-		target.SetString(fmt.Sprint(token.Value))
-	}
-	return err
+		kong.BindTo(context.Background(), (*context.Context)(nil)), kong.Bind(t), kong.Vars{"version": thisVersion()})
+	return kong.New(c, options...)
 }
 
 // run executes a command line and returns the exit status. kong only parses; printing errors and
@@ -133,9 +126,13 @@ func run(args []string, t *terminal) int {
 	if err != nil {
 		return report(t.stderr, err)
 	}
+	if err := checkProgramName(args, commandNames(parser)); err != nil {
+		fmt.Fprintf(t.stderr, "elrun: %s\n", printable.Line(err.Error()))
+		return statusUsage
+	}
 	// Parse returns even after --help. In this case exited has the status.
 	k, err := parser.Parse(nameTicket(args))
-	if exited >= 0 { // --help
+	if exited >= 0 { // --help, --version
 		return exited
 	}
 	if err != nil {

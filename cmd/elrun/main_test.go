@@ -48,6 +48,15 @@ func TestUsageErrors(t *testing.T) {
 		"--np=-1 ls":                      "--np: -1 peers: want at least one",
 		"-n -1 ls":                        "--np: -1 peers: want at least one",
 		"-n --name x ls":                  "--np: \"--name\": want a number",
+		"-np x ls":                        "--np: \"x\": want a number",
+		"-np":                             "--np: \"\": want a number",
+		"--stdin 1 ls":                    "--stdin",
+		"--rejoin-timeout 3 ls":           "as in 3s",
+		"--connect-timeout soon ls":       "as in 90s",
+		"help stats":                      "stats is no command: did you mean elrun help status?",
+		"help no-such-command":            "no-such-command is no command; ",
+		"stauts":                          "neither a command nor a program named stauts: did you mean elrun status?",
+		"stauts job --json":               "did you mean elrun status?",
 		"-n":                              "--np: \"\": want a number",
 		"join -n 0 ls":                    "peers: want at least one",
 		"bench allreduce -n 0":            "peers: want at least one",
@@ -108,6 +117,25 @@ func TestHelp(t *testing.T) {
 	}
 	if strings.Contains(stdout, "bench-peer") {
 		t.Error("the help shows a hidden command")
+	}
+}
+
+func TestHelpOfCommands(t *testing.T) {
+	all, _, _ := command(t, "--help")
+	run, _, _ := command(t, "run", "--help")
+	for line, want := range map[string]string{"help": all, "help run": run, "--version": thisVersion() + "\n", "run --version": thisVersion() + "\n"} {
+		if stdout, stderr, status := command(t, strings.Fields(line)...); status != 0 || stdout != want || stderr != "" {
+			t.Errorf("elrun %s: status %d, stdout %q, stderr %q", line, status, stdout, stderr)
+		}
+	}
+}
+
+// mpirun's -np is -n.
+func TestMPIFlags(t *testing.T) {
+	for _, line := range []string{"-np 2 echo x", "-np=2 echo x", "-np2 echo x", "run -np 2 -- echo x"} {
+		if stdout, stderr, status := command(t, strings.Fields(line)...); status != 0 || strings.Count(stdout, "] x\n") != 2 {
+			t.Errorf("elrun %s: status %d, stdout %q, stderr %q", line, status, stdout, stderr)
+		}
 	}
 }
 

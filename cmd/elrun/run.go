@@ -8,12 +8,14 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
 
 	"github.com/elrun/elrun/internal/cores"
 	"github.com/elrun/elrun/internal/private"
+	"github.com/elrun/elrun/internal/scheduler"
 	"github.com/elrun/elrun/launch"
 )
 
@@ -82,6 +84,7 @@ type runCommand struct {
 	hostFlags
 	discoverFlags
 	Rendezvous string `placeholder:"DIR" help:"Folder that the hosts share, by which the tasks of srun find each other (default: the working folder)."`
+	Stdin      string `enum:"all,none,0" default:"0" placeholder:"WHO" help:"Peers that get the standard input: 0 (the peer of rank 0), all, or none (${default})."`
 	jobFlags
 }
 
@@ -111,10 +114,13 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
 		return exitStatus(statusUsage)
 	}
+	reading, ended := context.WithCancel(ctx)
+	defer ended()
 	// change completes the options of all three ways to run: discovered, as a task, or alone.
 	change := func(o *launch.Options) {
 		c.add(o, hosts, env, int(c.Peers))
 		o.Remote.Srun = srun
+		o.Input = c.input(reading, t, task)
 	}
 	return c.preemptible(ctx, t, func(ctx context.Context) error {
 		switch {
@@ -127,13 +133,35 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 	})
 }
 
+// input returns the standard input of the peers. Of several launchers, only the one that begins the
+// job has the peer of rank 0; with --discover nobody knows beforehand which one this is. ctx ends
+// the reading of a terminal.
+func (c *runCommand) input(ctx context.Context, t *terminal, task *scheduler.Task) launch.Input {
+	others := c.Discover != "" || task != nil && task.Rank > 0
+	if t.stdin == nil || c.Stdin == "none" || c.Stdin == "0" && others {
+		return launch.Input{}
+	}
+	in := launch.Input{Stdin: t.stdin, All: c.Stdin == "all"}
+	// The kernel stops a peer that reads the terminal, because only the process group of elrun is in
+	// the foreground.
+	if isTerminal(t.stdin) {
+		in.Stdin = &interruptibleReader{ctx, t.stdin}
+	}
+	return in
+}
+
 // peerCount is the value of a flag with a number of peers; 0 if it is not given.
 type peerCount int
 
 // Decode implements kong's decoding: its errors are usage errors. It uses Pop because PopValue
-// would treat a negative number as a flag.
+// would treat a negative number as a flag. kong reads the flag -np of mpirun as -n with the value p.
 func (n *peerCount) Decode(ctx *kong.DecodeContext) error {
 	text, _ := ctx.Scan.Pop().Value.(string) // "" if the value is missing
+	if rest, ok := strings.CutPrefix(text, "p"); ok {
+		if text = strings.TrimPrefix(rest, "="); text == "" {
+			text, _ = ctx.Scan.Pop().Value.(string)
+		}
+	}
 	v, err := strconv.Atoi(text)
 	switch {
 	case err != nil:

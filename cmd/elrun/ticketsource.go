@@ -7,8 +7,11 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 const (
@@ -83,6 +86,12 @@ type interruptibleReader struct {
 // Read implements io.Reader. It waits for input, its end, or the end of ctx.
 func (p *interruptibleReader) Read(b []byte) (int, error) {
 	for p.ctx.Err() == nil {
+		// The kernel stops a process that reads its terminal in the background.
+		group, err := unix.IoctlGetInt(int(p.file.Fd()), unix.TIOCGPGRP)
+		if err == nil && group != unix.Getpgrp() {
+			_ = pause.For(p.ctx, pollPeriod*time.Millisecond) // an error means that ctx has ended
+			continue
+		}
 		// Poll has a time limit, because a read of a terminal cannot have a deadline.
 		fds := []unix.PollFd{{Fd: int32(p.file.Fd()), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds, pollPeriod)

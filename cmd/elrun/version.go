@@ -15,9 +15,14 @@ type versionCommand struct{}
 
 // Run prints the version as one line.
 func (c *versionCommand) Run(t *terminal) error {
-	info, _ := debug.ReadBuildInfo()
-	_, err := fmt.Fprintln(t.stdout, versionLine(info))
+	_, err := fmt.Fprintln(t.stdout, thisVersion())
 	return err
+}
+
+// thisVersion returns the version of this elrun as one line.
+func thisVersion() string {
+	info, _ := debug.ReadBuildInfo()
+	return versionLine(info)
 }
 
 // versionLine returns the version of elrun, of Go and of the system. After the version of elrun

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -60,5 +61,32 @@ func (x *terminal) press(t *testing.T, keys string) {
 	t.Helper()
 	if _, err := x.keys.WriteString(keys); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Keys at a terminal go to the peer of rank 0. In the background elrun leaves the terminal alone.
+func TestTerminalInput(t *testing.T) {
+	for _, script := range []string{`"$0" -n 2 sh -c 'cat; echo ended'`, `set -m; "$0" -n 2 sh -c 'cat; echo ended' & read line; fg`} {
+		job := process.NewJob(t)
+		cmd := exec.Command("bash", "-c", script, process.Elrun())
+		screen := onTerminal(t, cmd)
+		elrun := job.Start(t, cmd)
+		go screen.watch()
+		shows := func(text string) {
+			t.Helper()
+			process.Until(t, text, func() bool { return strings.Contains(screen.out.String(), text) })
+		}
+		shows("[1] ended")
+		screen.press(t, "for the shell\n")
+		screen.press(t, "for the peer\n")
+		shows("[0] for the peer")
+		screen.press(t, "\x04") // Ctrl-D
+		shows("[0] ended")
+		if status := elrun.Wait(t); status != 0 {
+			t.Errorf("status %d", status)
+		}
+		if strings.Contains(script, "read") == strings.Contains(screen.out.String(), "[0] for the shell") {
+			t.Errorf("the screen shows %q", screen.out.String())
+		}
 	}
 }
