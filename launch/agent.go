@@ -81,8 +81,8 @@ func openAgent(fd int) (*agent, error) {
 	// Check the descriptor before any change to it: if it is no launcher's socket, another part of
 	// this process owns it.
 	if addr, err := syscall.Getsockname(fd); err != nil || !isUnix(addr) {
-		return nil, fmt.Errorf("launch: %s=%d is not a socket to a launcher (Init called twice, or by a child of a peer?): %w",
-			envFD, fd, cmp.Or(err, error(syscall.ENOTSOCK)))
+		return nil, fmt.Errorf("launch: %s=%d is not a socket to a launcher: a wrapper closed it (Python: close_fds=False; sudo: -C %d), or Init was called twice or by a child of a peer: %w",
+			envFD, fd, fd+1, cmp.Or(err, error(syscall.ENOTSOCK)))
 	}
 	f := os.NewFile(uintptr(fd), "launcher")
 	conn, err := net.FileConn(f)

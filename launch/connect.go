@@ -102,14 +102,14 @@ func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
 	h.cmd.WaitDelay = hangUpPeriod
 	var err error
 	if h.stdin, err = h.cmd.StdinPipe(); err != nil {
-		return fmt.Errorf("host %s: %w", h.Name, err)
+		return fmt.Errorf("host %s: %w%s", h.Name, err, p.starter.remedy(err))
 	}
 	stdout, err := h.cmd.StdoutPipe()
 	if err != nil {
-		return fmt.Errorf("host %s: %w", h.Name, err)
+		return fmt.Errorf("host %s: %w%s", h.Name, err, p.starter.remedy(err))
 	}
 	if err := h.orphans.start(h.cmd); err != nil {
-		return fmt.Errorf("host %s: %w: %s", h.Name, err, p.starter.missing())
+		return fmt.Errorf("host %s: %w%s", h.Name, err, p.starter.remedy(err))
 	}
 	h.in = newFrameReader(stdout)
 	limit := time.AfterFunc(h.timeout, func() { _ = h.cmd.Process.Kill() })
@@ -194,14 +194,15 @@ func (h *remoteHost) greet(p hostPlan, limit *time.Timer) error {
 }
 
 // findAgent reads the lines before the first frame, and sends elrun itself if the host has no
-// copy. Shells may write greetings before; these lines lack agentMark and are skipped.
+// copy. Shells may write greetings before. These lines lack agentMark and are skipped; a greeting
+// without a line end, such as the title of a terminal, is before agentMark in its line.
 func (h *remoteHost) findAgent(p hostPlan, limit *time.Timer) error {
 	for range maxGreeting {
 		line, err := h.in.line()
 		if err != nil {
 			return err
 		}
-		word, ok := strings.CutPrefix(string(line), agentMark)
+		_, word, ok := strings.Cut(string(line), agentMark)
 		switch {
 		case !ok: // a shell's greeting
 		case word == "ready":

@@ -196,10 +196,7 @@ func (a *hostAgent) handle(f frame) error {
 		at := socketName{a.order.Job, f.Index, p.pid()}
 		a.work.Go(func() { a.askPeer(f.Index, at, *f.Ask) })
 	case f.Input != nil:
-		a.work.Go(func() { // ends with the process
-			err := p.input(f.Input.Data)
-			_ = a.out.write(frame{Index: f.Index, report: report{Taken: &inputTaken{Closed: err != nil}}}) // an error means that the launcher is gone
-		})
+		a.work.Go(func() { a.giveInput(p, *f.Input) }) // ends with the process
 	case f.Message != nil:
 		p.send(*f.Message)
 	case f.Suspect:

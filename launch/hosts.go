@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -57,8 +58,8 @@ func (r *Remote) defaults() {
 
 // Host is a host on which peers are started through ssh or srun.
 type Host struct {
-	// Name is the destination for ssh: a name, USER@NAME, or an alias of ~/.ssh/config. The name
-	// localhost means this host, without ssh.
+	// Name is the destination for ssh: a name, an IP address, either of them after USER@, or an alias
+	// of ~/.ssh/config. The name localhost means this host, without ssh.
 	Name string
 	// Slots is the number of peers on the host; 0 means one for each core.
 	Slots int
@@ -67,20 +68,16 @@ type Host struct {
 }
 
 // ParseHosts parses a list of hosts in the syntax of mpirun: "a:2,b" gives host a two peers and
-// host b one. The slots of a host that is named twice are added.
+// host b one. An IPv6 address is in brackets if a number follows, as in "[::1]:2". The slots of a
+// host that is named twice are added.
 func ParseHosts(list string) ([]Host, error) {
 	var hosts []Host
 	for _, word := range strings.Split(list, ",") {
-		name, count, counted := strings.Cut(strings.TrimSpace(word), ":")
-		h := Host{Name: name, Slots: 1}
-		if counted {
-			n, err := parseSlots(count)
-			if err != nil {
-				return nil, fmt.Errorf("host %q: %w", word, err)
-			}
-			h.Slots = n
+		h, err := parseHost(strings.TrimSpace(word))
+		if err != nil {
+			return nil, fmt.Errorf("host %q: %w", word, err)
 		}
-		var err error
+		h.Slots = max(1, h.Slots)
 		if hosts, err = addHost(hosts, h); err != nil {
 			return nil, err
 		}
@@ -88,39 +85,80 @@ func ParseHosts(list string) ([]Host, error) {
 	return hosts, nil
 }
 
+// parseHost parses HOST or HOST:N; without N the host has 0 slots. An IPv6 address is in brackets,
+// unless it stands alone.
+func parseHost(word string) (Host, error) {
+	at := strings.Index(word, "@") + 1 // the user is before it
+	end := len(word)                   // of the host
+	switch rest := word[at:]; {
+	case strings.HasPrefix(rest, "["):
+		end = at + max(0, strings.LastIndex(rest, "]")) + 1
+	case strings.Count(rest, ":") == 1:
+		end = at + strings.Index(rest, ":")
+	}
+	h := Host{Name: word[:end]}
+	if address := word[at:end]; strings.ContainsAny(address, "[:]") {
+		if inside, ok := strings.CutPrefix(address, "["); ok {
+			address = strings.TrimSuffix(inside, "]")
+		}
+		if ip, err := netip.ParseAddr(address); err != nil || !ip.Is6() {
+			return Host{}, fmt.Errorf("%q is not an IPv6 address: want NAME:N or [ADDRESS]:N", word)
+		}
+		h.Name = word[:at] + address
+	}
+	if end == len(word) {
+		return h, nil
+	}
+	count, ok := strings.CutPrefix(word[end:], ":")
+	if !ok {
+		return Host{}, fmt.Errorf("%q: want a colon and the number of peers after the bracket", word)
+	}
+	var err error
+	h.Slots, err = parseSlots(count)
+	return h, err
+}
+
 // ReadHostfile reads a host file in the syntax of mpirun: a line for each host, with slots=N after
-// the name; without slots the host gets one peer for each core. # begins a comment. In addition to
+// the name. A host in one line without slots gets one peer for each core; in several lines, as in
+// the file of PBS_NODEFILE, one peer for each of these lines. # begins a comment. In addition to
 // mpirun's syntax, site=NAME gives the site of the host.
 func ReadHostfile(r io.Reader) ([]Host, error) {
 	var hosts []Host
+	bare := make(map[string]int) // lines without slots, by name of the host
 	scan := bufio.NewScanner(r)
 	for line := 1; scan.Scan(); line++ {
-		text, _, _ := strings.Cut(scan.Text(), "#")
+		text := scan.Text()
+		if line == 1 {
+			text = strings.TrimPrefix(text, "\ufeff") // the byte-order mark of some editors
+		}
+		text, _, _ = strings.Cut(text, "#")
 		words := strings.Fields(text)
 		if len(words) == 0 {
 			continue
 		}
-		// The short form NAME:N is accepted in a file as well.
-		h := Host{Name: words[0]}
-		if name, count, ok := strings.Cut(words[0], ":"); ok {
-			n, err := parseSlots(count)
-			if err != nil {
-				return nil, fmt.Errorf("line %d: %w", line, err)
-			}
-			h = Host{Name: name, Slots: n}
+		h, err := parseHost(words[0]) // the short form NAME:N is accepted in a file as well
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", line, err)
 		}
 		for _, w := range words[1:] {
 			if err := h.set(w); err != nil {
 				return nil, fmt.Errorf("line %d: %w", line, err)
 			}
 		}
-		var err error
+		if h.Slots == 0 {
+			bare[h.Name]++
+		}
 		if hosts, err = addHost(hosts, h); err != nil {
 			return nil, fmt.Errorf("line %d: %w", line, err)
 		}
 	}
 	if err := scan.Err(); err != nil {
 		return nil, fmt.Errorf("read: %w", err)
+	}
+	for i, h := range hosts {
+		if n := bare[h.Name]; n > 1 || h.Slots > 0 {
+			hosts[i].Slots += n
+		}
 	}
 	if len(hosts) == 0 {
 		return nil, fmt.Errorf("it names no host")
@@ -158,7 +196,7 @@ func addHost(hosts []Host, h Host) ([]Host, error) {
 	// The name becomes an argument of ssh: a name with a leading dash would be an option, and a
 	// ProxyCommand may pass the name to a shell.
 	// Reports of other hosts name the host in JSON, which keeps UTF-8 only.
-	if h.Name == "" || !utf8.ValidString(h.Name) || strings.HasPrefix(h.Name, "-") || strings.ContainsAny(h.Name, " \t\r\n'\"\\$`;&|<>()") {
+	if h.Name == "" || strings.HasSuffix(h.Name, "@") || !utf8.ValidString(h.Name) || strings.HasPrefix(h.Name, "-") || strings.ContainsAny(h.Name, " \t\r\n'\"\\$`;&|<>()") {
 		return nil, fmt.Errorf("host %q: want a name, or USER@NAME", h.Name)
 	}
 	for i := range hosts {

@@ -48,12 +48,15 @@ func TestParseHosts(t *testing.T) {
 		"a":             {{Name: "a", Slots: 1}},
 		"a:2,b":         {{Name: "a", Slots: 2}, {Name: "b", Slots: 1}},
 		"me@a:3, b:1,b": {{Name: "me@a", Slots: 3}, {Name: "b", Slots: 2}},
+		"[::1]:2,::1":   {{Name: "::1", Slots: 3}},
+		"me@fe80::1%e0": {{Name: "me@fe80::1%e0", Slots: 1}},
 	} {
 		if got, err := ParseHosts(list); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %v, error %v", list, got, err)
 		}
 	}
-	for _, list := range []string{"", "a,", "a:0", "a:x", "a:-1", "a:4097", "-oProxyCommand=x", "a b", "a;b", "$(b)", "caf\xe9"} {
+	for _, list := range []string{"", "a,", "a:0", "a:x", "a:-1", "a:4097", "-oProxyCommand=x", "a b", "a;b", "$(b)", "caf\xe9",
+		"[::1]:", "[::1]:0", "[::1]2", "[::1", "::1]", "[a]:1", "[1.2.3.4]", "a:b:c", "me@[]:1", "me@:1", "n[1-2]"} {
 		if got, err := ParseHosts(list); err == nil {
 			t.Errorf("%q: %v, no error", list, got)
 		}
@@ -63,6 +66,11 @@ func TestParseHosts(t *testing.T) {
 func TestReadHostfile(t *testing.T) {
 	got, err := ReadHostfile(strings.NewReader("# ours\na slots=2\n\nme@b  # all cores\nc:3\na slots=1\n"))
 	if want := []Host{{Name: "a", Slots: 3}, {Name: "me@b"}, {Name: "c", Slots: 3}}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, error %v", got, err)
+	}
+	// A host in several lines without slots, as in PBS_NODEFILE; a byte-order mark; lines of Windows.
+	got, err = ReadHostfile(strings.NewReader("\ufeffa\r\nb\r\na\na\nc slots=2\nc\n[fe80::1%eth0]\nme@[::1]:2\n::1\n"))
+	if want := []Host{{Name: "a", Slots: 3}, {Name: "b"}, {Name: "c", Slots: 3}, {Name: "fe80::1%eth0"}, {Name: "me@::1", Slots: 2}, {Name: "::1"}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, error %v", got, err)
 	}
 	got, err = ReadHostfile(strings.NewReader("a slots=2 site=berlin\nb site=x\na site=berlin slots=1\n"))
@@ -88,6 +96,7 @@ func TestReadHostfile(t *testing.T) {
 func FuzzReadHostfile(f *testing.F) {
 	f.Add("a slots=2 # x\nb\n")
 	f.Add("me@a:1")
+	f.Add("\ufeffa\na\n[::1]:2")
 	f.Fuzz(func(t *testing.T, text string) {
 		hosts, err := ReadHostfile(strings.NewReader(text))
 		if err == nil && len(hosts) == 0 {

@@ -54,3 +54,9 @@ func copyInput(from io.Reader, to []process) {
 		return
 	}
 }
+
+// giveInput gives a peer on this host a part of its input, and reports when the peer has taken it.
+func (a *hostAgent) giveInput(p *local, part inputPart) {
+	err := p.input(part.Data)
+	_ = a.out.write(frame{Index: p.index, report: report{Taken: &inputTaken{Closed: err != nil}}}) // an error means that the launcher is gone
+}

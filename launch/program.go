@@ -61,10 +61,13 @@ func isDir(name string) bool {
 }
 
 // startError returns err, the error of starting the existing file name, and adds the cause if the
-// file is not a program for this machine.
+// file is not a program for this machine, and the remedy for a limit that was reached.
 func startError(name string, err error) error {
 	if errors.Is(err, syscall.ENOEXEC) {
 		return fmt.Errorf("launch: cannot run %q: neither a program for this machine nor a script with #! (%w)%s", name, err, sourceRemedy(name))
+	}
+	if remedy := limitRemedy(err); remedy != "" {
+		return fmt.Errorf("%w%s", err, remedy)
 	}
 	return err
 }

@@ -2,11 +2,14 @@ package launch
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -36,23 +39,55 @@ func (s starter) command(host, script string, timeout time.Duration) *exec.Cmd {
 
 // srunCommand returns the command that runs a script as a step on one host of the Slurm job. The
 // step shares the host with other steps, has all of the job's cores there, and does not end when a
-// peer fails. Settings of the job for its tasks are removed, because they do not fit the agent.
+// peer fails.
 func srunCommand(host, script string) *exec.Cmd {
 	cmd := exec.Command("srun", "--quiet", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist="+host, "--cpu-bind=none", "--kill-on-bad-exit=0", "sh", "-c", script)
-	// srun reads these variables as if they were its own flags.
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
-		name, _, _ := strings.Cut(v, "=")
-		return slices.Contains([]string{"SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK", "SLURM_EXACT", "SLURM_DISTRIBUTION", "SLURM_HOSTFILE"}, name)
-	})
+	cmd.Env = slices.DeleteFunc(os.Environ(), isSrunFlag)
 	return cmd
 }
 
-// missing returns the remedy if the command cannot be run.
-func (s starter) missing() string {
-	if s.srun {
-		return "is the folder of srun in PATH?"
+// isSrunFlag reports whether a variable, NAME=VALUE, may be a setting of the job for its tasks, as
+// SLURM_TRES_PER_TASK. srun reads such variables as if they were its flags, and new versions of
+// Slurm have new ones, so only variables that describe the cluster and the job are kept.
+func isSrunFlag(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	if !strings.HasPrefix(name, "SLURM_") && !strings.HasPrefix(name, "SRUN_") {
+		return false
 	}
-	return "install ssh, or name another command by --ssh"
+	for _, described := range []string{"SLURM_JOB_", "SLURM_JOBID", "SLURM_HET_", "SLURM_ARRAY_", "SLURM_SUBMIT_", "SLURM_CLUSTER", "SLURM_CONF", "SLURM_JWT",
+		"SLURM_RESTART_COUNT"} {
+		if strings.HasPrefix(name, described) {
+			return false
+		}
+	}
+	return true
+}
+
+// remedy returns what to do if the command cannot be started; "" if it is not known.
+func (s starter) remedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.EAGAIN):
+		return limitRemedy(err)
+	case !errors.Is(err, exec.ErrNotFound) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission):
+		return ""
+	case s.srun:
+		return ": is the folder of srun in PATH?"
+	}
+	return ": install ssh, or name another command by --ssh"
+}
+
+// limitRemedy returns what to do about a limit of this host that the start of a process has
+// reached; "" for other errors.
+func limitRemedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return ": raise this user's limit of open files (ulimit -n)"
+	case errors.Is(err, syscall.ENFILE):
+		return ": end programs here, or raise the system's limit of open files (fs.file-max)"
+	case errors.Is(err, syscall.EAGAIN):
+		return ": raise this user's limit of processes (ulimit -u), or that of the container"
+	}
+	return ""
 }
 
 // failure returns the error for a host on which no agent could be started; for ssh it is sshError.

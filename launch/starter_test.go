@@ -2,8 +2,11 @@ package launch
 
 import (
 	"errors"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,7 +16,11 @@ import (
 // The command contains the host and ends with the script. The environment of srun lacks the
 // settings of the Slurm job for its tasks.
 func TestStarterCommand(t *testing.T) {
-	t.Setenv("SLURM_NTASKS_PER_NODE", "4")
+	flags := []string{"SLURM_NTASKS_PER_NODE", "SLURM_TRES_PER_TASK", "SLURM_GPUS_PER_TASK", "SLURM_MEM_PER_CPU", "SLURM_EXPORT_ENV", "SRUN_CPUS_PER_TASK"}
+	others := []string{"SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME", "SLURM_HET_SIZE", "SLURMD_NODENAME", "SLURMX"}
+	for _, name := range append(flags, others...) {
+		t.Setenv(name, "4")
+	}
 	for want, s := range map[string]starter{
 		"ssh -T":             {},
 		"ssh -F f -T":        {ssh: []string{"ssh", "-F", "f"}},
@@ -30,8 +37,10 @@ func TestStarterCommand(t *testing.T) {
 		if got := strings.Join(cmd.Args, " "); !strings.Contains(got, want) {
 			t.Errorf("%s, want %s in it", got, want)
 		}
-		if s.srun && slices.Contains(cmd.Env, "SLURM_NTASKS_PER_NODE=4") {
-			t.Error("srun gets the number of tasks")
+		for _, name := range append(flags, others...) {
+			if s.srun && slices.Contains(cmd.Env, name+"=4") != slices.Contains(others, name) {
+				t.Errorf("srun and %s", name)
+			}
 		}
 	}
 }
@@ -52,8 +61,19 @@ func TestStarterFailure(t *testing.T) {
 	if err := (starter{}).failure("a", words, nil, 0); !strings.Contains(err.Error(), "ssh says") {
 		t.Error(err)
 	}
-	if !strings.Contains(s.missing(), "srun") || !strings.Contains(starter{}.missing(), "ssh") {
-		t.Error("remedies")
+	// A limit of this host is no missing command.
+	_, missing := exec.LookPath("no-such-command")
+	for want, err := range map[string]error{"install ssh": missing, "ulimit -n": &os.PathError{Err: syscall.EMFILE}, "ulimit -u": syscall.EAGAIN,
+		"fs.file-max": syscall.ENFILE} {
+		if got := (starter{}).remedy(err); !strings.Contains(got, want) || strings.Contains(got, "install") != (err == missing) {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+	if got := s.remedy(missing); !strings.Contains(got, "srun") {
+		t.Errorf("srun: %q", got)
+	}
+	if got := s.remedy(syscall.EINVAL); got != "" {
+		t.Errorf("another error: %q", got)
 	}
 }
 

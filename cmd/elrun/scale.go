@@ -48,9 +48,10 @@ func (c *scaleCommand) parse() (job string, h launch.Host, err error) {
 		job, last = "", c.Job
 	}
 	number, onHost := last, false
-	// The last colon separates host and number, because an IPv6 address has colons, too.
+	// The last colon separates host and number, because an IPv6 address, in
+	// brackets or not, has colons, too.
 	if i := strings.LastIndexByte(last, ':'); i >= 0 {
-		h.Name, number, onHost = last[:i], last[i+1:], true
+		h.Name, number, onHost = strings.NewReplacer("[", "", "]", "").Replace(last[:i]), last[i+1:], true
 	}
 	if h.Slots, err = strconv.Atoi(number); err != nil {
 		return "", h, fmt.Errorf("number of peers %q: want a number, or HOST:N", last)

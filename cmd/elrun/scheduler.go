@@ -65,6 +65,9 @@ func (f *schedulerFlags) chooseHosts(t *terminal, named *sshFlags, peers *peerCo
 		return hosts, false, err
 	}
 	a, err := f.allocation()
+	if a != nil && a.Groups > 1 {
+		fmt.Fprintf(t.stderr, "elrun: %s has %d groups of hosts (a heterogeneous job); these peers run in the first: srun --het-group=1 elrun join starts more in the second\n", a.From, a.Groups)
+	}
 	switch {
 	case err != nil || a == nil:
 		return nil, false, err

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -29,13 +30,15 @@ const (
 	// start together, so the first surveys follow each other quickly.
 	firstPause = 100 * time.Millisecond
 	maxPause   = time.Second
+	// maxReasons bounds the number of different reasons that the user gets.
+	maxReasons = 100
 )
 
 // Seek looks for the job until the job is found or this launcher has to start it. In the second
 // case the other launchers assume from then on that this launcher has the job. If the job then
 // fails to start, call Close: a launcher that does not listen does not count as having the job.
 func (p *Point) Seek(ctx context.Context) (Found, error) {
-	begun, period, said := time.Now(), firstPause, ""
+	begun, period, said := time.Now(), firstPause, make(map[string]bool)
 	for {
 		s := p.survey(ctx)
 		do, why := rules{p.cfg.Need, p.cfg.Patience}.decide(p.self(), s, time.Since(begun))
@@ -55,14 +58,27 @@ func (p *Point) Seek(ctx context.Context) (Found, error) {
 		if ok {
 			return f, nil
 		}
-		// The user gets a line only when the reason changes.
-		if why != said {
+		// The user gets each reason once: a failing DNS server, for example, fails in one way at one
+		// survey and in another at the next.
+		if why = withoutSources(why); !said[why] && len(said) < maxReasons {
 			p.cfg.Say(why)
-			said = why
+			said[why] = true
 		}
 		_ = pause.For(ctx, period)
 		period = min(2*period, maxPause)
 	}
+}
+
+// withoutSources returns an error text without the source addresses of connections, as in read udp
+// 10.0.0.1:41234->10.0.0.53:53. Their ports differ at each attempt.
+func withoutSources(text string) string {
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		if _, to, ok := strings.Cut(w, "->"); ok {
+			words[i] = to
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // join asks the launchers that have the job for a ticket, until one gives it. If none does, ok is

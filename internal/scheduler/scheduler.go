@@ -5,6 +5,8 @@
 package scheduler
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -30,6 +32,9 @@ type Allocation struct {
 	Hosts []Host
 	// Here reports that the job has a single host, and this process runs on it.
 	Here bool
+	// Groups is the number of groups of a heterogeneous Slurm job, of which Hosts are the first; 0 for
+	// other jobs.
+	Groups int
 
 	at map[string]int // index in Hosts, by name
 }
@@ -70,7 +75,10 @@ func FindTask(env Environment) (Task, bool, error) {
 	}
 	// More tasks than nodes: some node has several.
 	t.Crowded = t.Tasks > nodes
-	t.Step = fmt.Sprintf("%s-%s.%s.%s", env.Get("SLURM_CLUSTER_NAME"), env.Get("SLURM_JOB_ID"), env.Get("SLURM_STEP_ID"), orZero(env.Get("SLURM_RESTART_COUNT")))
+	t.Step = fmt.Sprintf("%s-%s.%s.%s", cmp.Or(env.Get("SLURM_CLUSTER_NAME"), "cluster"), env.Get("SLURM_JOB_ID"), env.Get("SLURM_STEP_ID"), cmp.Or(env.Get("SLURM_RESTART_COUNT"), "0"))
+	if t.Rank >= t.Tasks && env.Get("SLURM_HET_SIZE") != "" {
+		return Task{}, false, errors.New("the step has several groups of a heterogeneous Slurm job: start a step for each, the later ones by elrun join")
+	}
 	if t.Rank >= t.Tasks {
 		return Task{}, false, fmt.Errorf("SLURM_PROCID=%d, want less than the %d tasks of the step", t.Rank, t.Tasks)
 	}
@@ -80,14 +88,6 @@ func FindTask(env Environment) (Task, bool, error) {
 		}
 	}
 	return t, true, nil
-}
-
-// orZero returns the text of a number, or "0" for an unset variable.
-func orZero(text string) string {
-	if text == "" {
-		return "0"
-	}
-	return text
 }
 
 // inStep reports whether this process is a task of a step that srun has started. Scripts of sbatch
@@ -119,7 +119,7 @@ func Find(env Environment) (*Allocation, error) {
 	}
 	// A job with a single slot on this host needs no other host: elrun runs as it does without a
 	// batch system.
-	if err != nil || a == nil || a.Here && a.Hosts[0].Slots == 1 {
+	if err != nil || a == nil || a.Here && a.Hosts[0].Slots == 1 && a.Groups < 2 {
 		return nil, err
 	}
 	return a, nil
@@ -141,6 +141,7 @@ func slurm(env Environment) (*Allocation, error) {
 		return nil, fmt.Errorf("SLURM_TASKS_PER_NODE: %w", err)
 	}
 	a := &Allocation{From: "Slurm job " + env.Get("SLURM_JOB_ID"), Slurm: true}
+	a.Groups, _ = strconv.Atoi(env.Get("SLURM_HET_SIZE")) // unset in most jobs
 	for i, n := range names {
 		a.add(n, counts[i])
 	}

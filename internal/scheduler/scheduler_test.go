@@ -152,6 +152,8 @@ func TestFind(t *testing.T) {
 		{"a task of srun", with("", append(batch, "SLURM_STEP_ID=0")...), ""},
 		{"the only host is this one", with("", append(one, "SLURMD_NODENAME=n1")...), "Slurm job 12 n1:4 slurm here"},
 		{"with one place", with("", "SLURM_JOB_ID=1", "SLURM_JOB_NODELIST=n1", "SLURMD_NODENAME=n1"), ""},
+		{"the first group of several", with("", append(batch, "SLURM_HET_SIZE=3")...), "Slurm job 12 n1:2,n2:1 slurm 3 groups"},
+		{"the only host of the first group", with("", "SLURM_JOB_ID=1", "SLURM_JOB_NODELIST=n1", "SLURMD_NODENAME=n1", "SLURM_HET_SIZE=2"), "Slurm job 1 n1:1 slurm here 2 groups"},
 		{"PBS", with("h1\nh1\nh2\n", "PBS_NODEFILE=f", "PBS_JOBID=7.s"), "PBS job 7.s h1:2,h2:1"},
 		{"PBS, one place", with("h1\n", "PBS_NODEFILE=f"), ""},
 		{"LSF", with("", "LSB_MCPU_HOSTS=h1 2 h2 2 ", "LSB_JOBID=8"), "LSF job 8 h1:2,h2:2"},
@@ -161,6 +163,9 @@ func TestFind(t *testing.T) {
 		got := ""
 		if a != nil {
 			got = a.From + " " + a.String() + map[bool]string{true: " slurm"}[a.Slurm] + map[bool]string{true: " here"}[a.Here]
+			if a.Groups > 0 {
+				got += fmt.Sprintf(" %d groups", a.Groups)
+			}
 		}
 		if err != nil || got != c.want {
 			t.Errorf("%s: %q, error %v, want %q", c.name, got, err, c.want)
@@ -189,6 +194,7 @@ func TestFindTask(t *testing.T) {
 		more, want, label string
 	}{
 		{"A=", "{lab-12.3.0 2 3 n3 0 false}", "n3"},
+		{"SLURM_CLUSTER_NAME=", "{cluster-12.3.0 2 3 n3 0 false}", "n3"},
 		{"SLURM_RESTART_COUNT=1", "{lab-12.3.1 2 3 n3 0 false}", "n3"},
 		{"SLURM_STEP_NUM_NODES=2", "{lab-12.3.0 2 3 n3 0 true}", "n3:0"},
 		{"SLURM_STEP_NUM_TASKS=1", "", ""},
@@ -203,6 +209,9 @@ func TestFindTask(t *testing.T) {
 		if err != nil || got != c.want || ok && task.Label() != c.label {
 			t.Errorf("%s: %q, error %v, want %q", c.more, got, err, c.want)
 		}
+	}
+	if _, _, err := FindTask(with("", append(step, "SLURM_PROCID=3", "SLURM_HET_SIZE=2")...)); err == nil || !strings.Contains(err.Error(), "elrun join") {
+		t.Errorf("a step of two groups: error %v", err)
 	}
 	for _, more := range []string{"SLURM_PROCID=3", "SLURM_PROCID=x", "SLURM_LOCALID=", "SLURM_RESTART_COUNT=../x", "SLURMD_NODENAME=a b"} {
 		if task, ok, err := FindTask(with("", append(step, more)...)); err == nil {
