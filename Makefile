@@ -54,7 +54,7 @@ help: ## this list
 # The version control stamp is left out: it fails where git does not trust the folder.
 build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tensors, bin/evaluator, bin/actors
 	@mkdir -p bin
-	@[ -x bin/elrun ] || echo "building bin/elrun and the examples; the first time takes some minutes"
+	@echo "building bin/elrun and the examples; the first time takes some minutes"
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/elrun ./cmd/elrun
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/mnist ./examples/mnist
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/hello ./examples/hello
@@ -66,7 +66,11 @@ build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tens
 data: ## MNIST into data/mnist, unless it is there
 	@GO="$(GO)" scripts/mnist.sh data/mnist
 
-run: build data ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
+# It builds only what it runs.
+run: data ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
+	@mkdir -p bin
+	@echo "building bin/elrun and bin/mnist; the first time takes some minutes"
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/ ./cmd/elrun ./examples/mnist
 	@bin/elrun -n $(N) bin/mnist --data data/mnist $(ARGS)
 
 check: ## what one runs all day: lint, and the tests of packages that differ from main (BASE=commit)

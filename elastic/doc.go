@@ -41,6 +41,17 @@
 //		fmt.Println(mean[0])
 //	}
 //
+// # Calls of a program
+//
+// A program needs few of the names below. Its loop is [Group.Steps] and [Group.Err], over a state
+// that [Vectors], [Gob] or [Binary] makes; its body uses [Turn.Part] and Turn.Comm, and seldom
+// [Turn.Stop], [Turn.Fail] and [Turn.Busy]. [Equal] and [Setting] are options of Steps. Afterwards
+// [Group.Report] passes on the score, and [Group.Close] ends. The errors to tell apart are
+// [ErrLeft], [ErrFinished] and [ErrQuorum]. Config, Endpoint and the other methods of Group are for
+// package launch, package trainer and carriers.
+//
+// # Sessions
+//
 // Below Steps is the loop over sessions, which package trainer uses:
 //
 //	g.Hold(state, settings) // how to copy the common state
@@ -57,6 +68,9 @@
 // session for a later view: Boundary makes this decision; a program may also make it with a
 // collective call of its own. An error that is collective.ErrMistake recurs in every session, so a
 // program ends with it.
+package elastic
+
+// For readers of the code:
 //
 // # Parts
 //
@@ -151,4 +165,3 @@
 // reason that the member reports (Busy). If the member lives but reports no reason, the others ask
 // it, after 30 s, to step down, and it leaves by agreement. In this agreement the member itself
 // votes, so the others need no quorum without it.
-package elastic

@@ -51,6 +51,16 @@
 // launcher passes a signal on to its peers. If the job has peers of other launchers, it sends SIGTERM
 // in place of SIGINT, so that its peers leave and are not lost.
 //
+// # Calls of a program
+//
+// A training program needs [Init], and [Launched] if it prints its result itself. [Run] with
+// [Options] is the launcher; [Find] returns a [Job], which has the calls behind elrun status, scale,
+// stop and ticket. [NewProgram], [Serve] and [Program.Main] describe services and tasks beside the
+// peers.
+package launch
+
+// For readers of the code:
+//
 // # Environment
 //
 // The launcher sets all of these, Init reads them:
@@ -193,4 +203,3 @@
 // # Doctor
 //
 // Doctor tests everything that jobs need on a host, and returns findings for people.
-package launch

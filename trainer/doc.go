@@ -47,6 +47,36 @@
 //		fmt.Printf("y = %.1f + %.1f x\n", w[0], w[1])
 //	}
 //
+// # Calls of a program
+//
+// A program needs [Run] with a [Model] and a [Config]. [CheckModel] tests a model. [New] with
+// [Training.Points] is Run for programs that score or stop between steps. Run returns nil if and
+// only if all steps are committed, and elastic.ErrLeft if this peer was asked to leave before.
+//
+// # Memory
+//
+// The table shows the bytes that a peer holds for each parameter, the parameter included, by
+// optimizer. Within a host, the bytes of the last column lie in memory that the peers of the host
+// share, from which reductions do not copy. Between hosts they are private.
+//
+//	mode                                SGD  momentum  Adam  shared
+//	plain                                16        20    24      12
+//	plain, Model.Waits or Gradients.Delay   20        28    36      12
+//	Exact                                20        24    28       8
+//	Compression, each coding             24        28    32       0
+//	local steps, plain                   28        32    36      12
+//
+// The plain mode has the parameter, the own sum, the sum of all ranks, and the mean gradient of the
+// last step. Momentum adds one vector, Adam (and AdamW) two. With Model.Waits or Gradients.Delay the
+// next step begins early, so the parameter and the optimizer state are kept twice. Exact mode has
+// two integer sums besides the mean gradients of two steps. Compression adds two vectors of coding
+// errors. Local steps (package trainer/local) add the start of a path, a gradient, the sum of the
+// displacements, and 4 bytes for each vector of the inner optimizer; the columns are the optimizers
+// of the outer step.
+package trainer
+
+// For readers of the code:
+//
 // # A step
 //
 // A step consists of microbatches. The files follow its stages:
@@ -153,27 +183,6 @@
 // bit-identical parameters. The kept error changes only with the commit of a step, and is lost with
 // its peer.
 //
-// # Memory
-//
-// The table shows the bytes that a peer holds for each parameter, the parameter included, by
-// optimizer. Within a host, the bytes of the last column lie in memory that the peers of the host
-// share, from which reductions do not copy. Between hosts they are private.
-//
-//	mode                                SGD  momentum  Adam  shared
-//	plain                                16        20    24      12
-//	plain, Model.Waits or Gradients.Delay   20        28    36      12
-//	Exact                                20        24    28       8
-//	Compression, each coding             24        28    32       0
-//	local steps, plain                   28        32    36      12
-//
-// The plain mode has the parameter, the own sum, the sum of all ranks, and the mean gradient of the
-// last step. Momentum adds one vector, Adam (and AdamW) two. With Model.Waits or Gradients.Delay the
-// next step begins early, so the parameter and the optimizer state are kept twice. Exact mode has
-// two integer sums besides the mean gradients of two steps. Compression adds two vectors of coding
-// errors. Local steps (package trainer/local) add the start of a path, a gradient, the sum of the
-// displacements, and 4 bytes for each vector of the inner optimizer; the columns are the optimizers
-// of the outer step.
-//
 // # Delay
 //
 // With Gradients.Delay the commit of a step applies the mean gradient of the previous step (a
@@ -214,4 +223,3 @@
 // share goes into settingsOf (settings.go); new data for all ranks goes into rankReport
 // (rankreport.go), if needed in every step, or into resumeReport, if needed once per session.
 // Decisions must be pure functions of gathered or reduced data.
-package trainer

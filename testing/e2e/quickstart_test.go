@@ -34,7 +34,10 @@ func readPage(t *testing.T, path string) (p page) {
 	for line := range strings.Lines(string(b)) {
 		switch text := strings.TrimRight(line, "\n"); {
 		case strings.HasPrefix(text, "```"):
-			inside = !inside
+			if inside = !inside; !inside {
+				name = "" // the next block is another program, or none
+			}
+		case inside && name == "":
 		case inside:
 			p.files[name] += line
 		case save.MatchString(text):
@@ -65,6 +68,10 @@ func TestQuickstart(t *testing.T) {
 	elsewhere := strings.NewReplacer("bin/", dir+"/bin/", "./my/", dir+"/my/")
 	outputs := make(map[string]string)
 	for _, command := range p.commands {
+		// Without cgo, as make builds: nothing is compiled a second time.
+		if strings.HasPrefix(command, "go ") {
+			t.Errorf("%s: want CGO_ENABLED=0 before it", command)
+		}
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", elsewhere.Replace(command))
 		cmd.Dir, cmd.WaitDelay = "../..", time.Second
 		cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -ldflags=-w") // without debug information go links faster
