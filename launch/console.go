@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/elrun/elrun/internal/printable"
 )
 
@@ -71,6 +73,15 @@ func newConsole(stdout, stderr, events io.Writer, live bool) *console {
 			c.printers[t] = newPrinter(c.failed, c.abandoned)
 		}
 		c.printers[t].streams[t] = &lineWriter{w: w}
+	}
+	if f, ok := stderr.(*os.File); ok {
+		c.printers[toStderr].columns = func() int {
+			size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+			if err != nil { // no terminal
+				return 0
+			}
+			return int(size.Col)
+		}
 	}
 	for _, p := range c.distinct() {
 		p.work.Go(p.run)

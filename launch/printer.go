@@ -44,6 +44,7 @@ type printer struct {
 	// Only run uses the following fields.
 
 	streams       [targets]*lineWriter // nil for streams of other printers
+	columns       func() int           // present width of the terminal with the progress line; 0 if unknown
 	states        [targets]streamState
 	shownProgress string // the progress line on the screen
 }
@@ -76,7 +77,7 @@ const (
 
 // newPrinter returns a printer without streams. The caller sets the streams and starts run.
 func newPrinter(failed func(target, error, bool), abandoned <-chan struct{}) *printer {
-	return &printer{failed: failed, abandoned: abandoned, sendTurn: make(chan struct{}, 1), spaceFreed: make(chan struct{}, 1),
+	return &printer{failed: failed, abandoned: abandoned, columns: func() int { return 0 }, sendTurn: make(chan struct{}, 1), spaceFreed: make(chan struct{}, 1),
 		wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
@@ -243,7 +244,8 @@ func (p *printer) printEntry(e queuedBlock) {
 	}
 }
 
-// drawProgress replaces the progress line on the screen; "" removes it.
+// drawProgress replaces the progress line on the screen; "" removes it. The line is cut to the
+// present width of the terminal: of a line in two rows, the next one would replace the second only.
 func (p *printer) drawProgress(s string) {
 	if s == p.shownProgress || p.streams[toStderr] == nil {
 		return
@@ -251,7 +253,25 @@ func (p *printer) drawProgress(s string) {
 	p.shownProgress = s
 	p.time(time.Now())
 	defer p.time(time.Time{})
+	if most := p.columns(); most > 0 {
+		s = cutColumns(s, most-1) // a terminal may begin a row after its last column
+	}
 	_, _ = p.streams[toStderr].w.Write([]byte("\r\x1b[K" + s)) // an error shows at the next line
+}
+
+// cutColumns cuts a line to a number of columns of a terminal. Characters beyond the European
+// scripts count as two, which most of them take.
+func cutColumns(line string, most int) string {
+	const firstWide = 0x1100 // of Hangul, the first script of East Asia in Unicode
+	for i, r := range line {
+		if most--; r >= firstWide {
+			most--
+		}
+		if most < 0 {
+			return line[:i]
+		}
+	}
+	return line
 }
 
 // writeBlock writes the lines of a block in pieces. Lines that cannot be written are counted.
