@@ -43,6 +43,9 @@ type Link struct {
 	Lag time.Duration
 	// Bandwidth is in bytes per second; 0 means no limit. Streams that send at the same time share it equally.
 	Bandwidth int
+	// Retransmit is the probability for each frame of a stream to be lost. As with TCP the sender sends the frame again after a
+	// timeout, which doubles each time, and later frames of the stream wait for it.
+	Retransmit float64
 	// Loss, Duplicate and Reorder are probabilities for each control message: to be lost, to arrive twice, or to be delayed so
 	// that later messages can overtake it. The additional delay is at most Delay+Lag, or 10 ms if Delay+Lag is smaller. The other
 	// planes are streams, so these faults do not apply to them.

@@ -128,8 +128,21 @@ func (l *link) launchLocked(p *pipe, f frame, now time.Time) {
 // delayLocked draws the delay of a frame.
 func (l *link) delayLocked(plane Plane) time.Duration {
 	k := l.rules[plane].link
-	return k.Delay + l.drawLocked(k.Lag)
+	d := k.Delay + l.drawLocked(k.Lag)
+	if plane == Control {
+		return d
+	}
+	for timeout := max(leastTimeout, 3*k.Delay); l.chanceLocked(k.Retransmit) && timeout < mostTimeout; timeout *= 2 {
+		d += timeout
+	}
+	return d
 }
+
+// leastTimeout and mostTimeout bound the time after which a lost frame is sent again.
+const (
+	leastTimeout = 200 * time.Millisecond
+	mostTimeout  = time.Minute
+)
 
 // drawLocked draws a duration from [0, d).
 func (l *link) drawLocked(d time.Duration) time.Duration {
