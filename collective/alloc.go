@@ -23,7 +23,10 @@ func Alloc[T Number](c *Comm, n int) ([]T, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("collective: alloc: %w: %d elements, want 0 or more", ErrArgument, n)
 	}
-	if c.isClosed() {
+	c.mu.Lock()
+	closed := c.closed || c.seq.isClosed()
+	c.mu.Unlock()
+	if closed {
 		return nil, fmt.Errorf("collective: alloc: %w", ErrClosed)
 	}
 	if !c.SharesMemory() || n == 0 {

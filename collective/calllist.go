@@ -18,6 +18,19 @@ func (ops callList) find(e transport.Envelope) *operation {
 	return ops.first(func(o *operation) bool { return o.env.Comm == e.Comm && o.env.Seq == e.Seq })
 }
 
+// findAsker returns the call with the communicator and sequence number of e that has asked a rank, or
+// nil if no such call is in progress. Sends and Recvs with several ranks may have the same tag; of
+// these calls, the one with the rank itself comes first.
+func (ops callList) findAsker(e transport.Envelope, rank int) *operation {
+	asker := func(o *operation) bool {
+		return o.env.Comm == e.Comm && o.env.Seq == e.Seq && o.watch.wait.HasAsked(rank)
+	}
+	if o := ops.first(func(o *operation) bool { return o.peer == rank && asker(o) }); o != nil {
+		return o
+	}
+	return ops.first(asker)
+}
+
 // isBusy reports whether a call in progress blocks the program of this rank (see blocksProgram).
 // The call may wait for another rank, or compute.
 func (ops callList) isBusy(now time.Duration) bool {
@@ -40,18 +53,6 @@ func (o *operation) blocksProgram(now time.Duration) bool {
 // hasBackgroundPoint reports whether a Send or Recv with peer is in progress in the background.
 func (ops callList) hasBackgroundPoint(peer int) bool {
 	return ops.first(func(o *operation) bool { return o.peer == peer && !o.blocking }) != nil
-}
-
-// blockingCall returns the envelope of the blocking collective call of a communicator that has
-// waited for a message for stall.AskAfter or longer; the zero Envelope if there is no such call.
-func (ops callList) blockingCall(comm uint64, now time.Duration) transport.Envelope {
-	o := ops.first(func(o *operation) bool {
-		return o.env.Comm == comm && o.peer < 0 && o.blocking && now-o.watch.wait.Since >= stall.AskAfter && o.env.Call.Kind != transport.KindPoint
-	})
-	if o == nil {
-		return transport.Envelope{}
-	}
-	return o.env
 }
 
 // first returns the oldest call for which is returns true, or nil if there is none.

@@ -83,6 +83,7 @@ type sequence struct {
 	running    *operation               // the blocking collective call in progress; nil for none
 	parent     *sequence                // sequence of the communicator from which Split made this communicator; nil if Split did not make it
 	closed     bool                     // Comm.Close was called
+	part       bool                     // its calls are parts of the calls of another communicator
 	pointLocks map[pointKey]*ticketLock // ticket locks of Sends and Recvs in progress
 	queue      queue                    // of non-blocking calls in shared memory
 }
@@ -230,17 +231,21 @@ func (c *Comm) Close() error {
 	if c.seq.parent == nil {
 		return c.endpoint.close()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seq.closed = true
+	c.Finish()
 	return nil
 }
 
-// isClosed reports whether c, or a communicator from which it was made, was closed.
-func (c *Comm) isClosed() bool {
+// Finish declares that this rank makes no more calls on the communicator and on all communicators
+// made from it: later calls fail with ErrClosed at this rank. Another rank that waits for this rank
+// in such a call gets an error that names this rank, and revokes. Finish does not wait, calls in
+// progress run to their end, and messages to this rank still arrive. Close is necessary as before.
+func (c *Comm) Finish() {
+	if !c.isValid() {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.closed || c.seq.isClosed()
+	c.seq.closed = true
 }
 
 // close ends the transport and all communicators over it. Pending calls fail with ErrClosed. The

@@ -21,8 +21,8 @@ var (
 	// ErrArgument: a slice, root, count or reduction does not fit the call, or is nil.
 	ErrArgument = errors.New("bad argument")
 	// ErrMistake: the program of a rank has a bug, so the error would recur on any other
-	// communicator: mismatched calls, a bad argument, concurrent calls, a panic in a call,
-	// or an *AbortError with Mistake. Every ErrMismatch is also ErrMistake.
+	// communicator: mismatched calls, a deadlock, a bad argument, concurrent calls, a panic in a
+	// call, or an *AbortError with Mistake. Every ErrMismatch is also ErrMistake.
 	ErrMistake = transport.ErrMistake
 	// ErrConcurrent: a call was made while its communicator was in a blocking call, which
 	// only a second goroutine can do. The ranks might begin the two calls in different
@@ -36,6 +36,10 @@ type (
 	// MismatchError reports that two ranks made different calls at the same place in the sequence:
 	// RankA made A, RankB made B.
 	MismatchError = transport.MismatchError
+	// DeadlockError reports blocking calls that wait for each other, with their ranks.
+	DeadlockError = transport.DeadlockError
+	// DeadlockWait is the call of one rank in a DeadlockError.
+	DeadlockWait = transport.DeadlockWait
 	// PeerError reports the loss of a rank, with its number and the way in which the loss was
 	// detected.
 	PeerError = transport.PeerError

@@ -28,6 +28,22 @@ func ExampleNew() {
 	// Output: rank 0 of 1
 }
 
+// Rank 1 makes a call less than rank 0. Because it declares that it has finished, rank 0 does not
+// wait for ever.
+func ExampleComm_Finish() {
+	group(2, func(ctx context.Context, c *collective.Comm) (any, error) {
+		if c.Rank() == 1 {
+			c.Finish()
+			return "finished", nil
+		}
+		err := collective.Barrier(ctx, c)
+		return errors.Is(err, collective.ErrRevoked), nil
+	})
+	// Output:
+	// rank 0: true
+	// rank 1: finished
+}
+
 // The ranks of one host make a communicator of their own.
 func ExampleSplit() {
 	group(4, func(ctx context.Context, c *collective.Comm) (any, error) {

@@ -39,6 +39,7 @@ type operation struct {
 	*Comm
 	env          transport.Envelope // identifies the messages of the call
 	peer         int                // other rank of a Send or Recv, as a rank of the transport; else -1
+	sends        bool               // the call is a Send
 	needsBarrier bool               // see plan
 	blocking     bool               // the caller waits for the end of the call, so no other collective call can begin
 	begin        time.Duration      // since endpoint.started
@@ -90,7 +91,10 @@ func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 	defer c.mu.Unlock()
 	o := c.register(blocking && p.call.Algorithm == SharedMemory && c.untracked == nil)
 	o.describe(c, &p.call)
-	o.peer, o.needsBarrier, o.blocking = -1, p.needsBarrier, blocking
+	o.peer, o.sends, o.needsBarrier, o.blocking = -1, p.send, p.needsBarrier, blocking
+	if blocking && !c.seq.part {
+		c.enterBlocking()
+	}
 	// A Send or Recv has no place in the sequence, so its Seq holds the tag.
 	o.env.Seq = p.tag | pointBit
 	if p.call.Kind != transport.KindPoint {
@@ -245,6 +249,9 @@ func (o *operation) end(well bool) {
 	ep.mu.Lock()
 	if o.seq.running == o {
 		o.seq.running = nil
+	}
+	if o.blocking && !o.seq.part {
+		ep.blocked--
 	}
 	o.seq.dropIfLast(o)
 	if o.guard != nil {

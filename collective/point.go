@@ -13,8 +13,10 @@ const MaxTag = pointBit - 1
 
 // Send sends src to rank to, which may be the caller's own rank if the matching Recv is in
 // progress. Messages of one tag between two ranks arrive in the order of the Sends and ISends, and
-// are received in the order of the Recvs and IRecvs. Send returns when src may be reused, possibly
-// before the message is received. tag is from 0 to MaxTag.
+// are received in the order of the Recvs and IRecvs. Send returns when src may be reused. For a
+// short message that is usually before the message is received, but Send may block until the
+// receiver calls Recv, and does for a long one. So ranks that send to each other use ISend: if they
+// all wait in Send, they get a *DeadlockError. tag is from 0 to MaxTag.
 func Send[T Number](ctx context.Context, c *Comm, to, tag int, src []T) error {
 	return c.run(ctx, planSend(c, to, tag, src))
 }

@@ -101,12 +101,14 @@ func (c *Comm) newLevel(groups [][]int, local, leader int) *level {
 		// The lowest rank of a group is part of the ID, so the groups of a level have different
 		// IDs.
 		l.local = c.derive(childID(c.id, uint32(g[0]), local), nil, g)
+		l.local.seq.part = true
 		for _, at := range g {
 			l.localRanks = append(l.localRanks, c.commRank(at))
 		}
 	}
 	if slices.Contains(first, c.self) {
 		l.leaders = c.derive(childID(c.id, uint32(first[0]), leader), nil, first)
+		l.leaders.seq.part = true
 	}
 	return l
 }

@@ -2,6 +2,7 @@ package collective
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/elrun/elrun/collective/internal/stall"
@@ -20,10 +21,20 @@ import (
 //  3. After the limit, an adaptive timeout, it asks once more and then reports the ranks that block
 //     the call to OnStall. Package stall computes the limit and finds these ranks.
 //
-// A deadlock between a Send or Recv and a collective call is a mismatch, too. Suppose that rank A
-// waits in Send or Recv for rank B, and B waits in a collective call for A. Calls come from one
-// goroutine per rank, so neither call can ever end, unless an ISend or IRecv between the two ranks
-// is in progress. After two answers of B that it is in this call, A revokes.
+// A deadlock of blocking calls is a mistake, too, whatever the calls and their communicators are.
+// Package stall finds the cycle of waits. Every wait in it must be firm, and time proves nothing
+// about that: a message may be in flight for seconds. So the watchdog decides from what this rank
+// has received. One rank of the cycle asks the others for their calls, and revokes with a
+// *DeadlockError.
+//
+//	wait for rank B          firm if B, blocked in another call, tells that
+//	in a collective call     it has not begun the call
+//	in Recv                  it is there, and no message for the Recv came before the tell
+//	in Send                  it reads no more messages of this rank, for fullAfter
+//
+// A rank whose program has made two blocking calls at once has several goroutines: one of them may
+// compute while another is blocked. So no wait for such a rank is firm. A program may also be in
+// its first calls, so a cycle over several communicators must last for separateAfter.
 
 const (
 	// watchPeriod is the interval at which the watchdog checks the calls in progress.
@@ -34,37 +45,50 @@ const (
 	// maxAskInterval bounds the pause between two asks. The pause is stall.AskAfter at first and
 	// doubles with each report (exponential backoff).
 	maxAskInterval = 2 * time.Second
-	// closedAnswers is the number of answers that prove that a rank has closed the communicator of
-	// a call and will never send its messages. One answer is not enough: a message of that rank may
-	// have arrived before the answer, and the receiving goroutine may not have run yet.
-	closedAnswers = 3
-	// rivalAnswers is the number of answers that prove that a rank is in another call, which can
-	// never end.
-	rivalAnswers = 2
+	// fullAfter is how long a Send must have made no progress when its receiver tells that it reads
+	// no more messages. Before, bytes that fit into buffers of the network may be in flight.
+	fullAfter = 3 * time.Second
+	// separateAfter is how long a deadlock over several communicators must last. Each of them may
+	// be used by a goroutine of its own.
+	separateAfter = 5 * time.Second
 )
 
 // watchState is the state of the watchdog for one call that waits.
 type watchState struct {
-	wait            stall.Wait    // edges of the call in the waits-for graph
-	askInterval     time.Duration // from one ask to the next
-	hopelessAnswers int           // number of answers which show that the answering rank can never complete the call
-	lastAsk         time.Duration // time of the ask that precedes the next report; 0 if this ask was not sent yet
-	reported        time.Duration // how long the call had been blocked at the last report
+	wait        stall.Wait    // edges of the call in the waits-for graph
+	askInterval time.Duration // from one ask to the next
+	lastAsk     time.Duration // time of the ask that precedes the next report; 0 if this ask was not sent yet
+	reported    time.Duration // how long the call had been blocked at the last report
+	deadlocked  time.Duration // since when the wait is known to be in a deadlock; 0 if it is not
 }
 
 // watchdog watches the calls of an endpoint. The one goroutine that runs it owns its fields and the
 // watchStates of the calls.
 type watchdog struct {
 	*endpoint
-	chase      stall.Chase // finds the ranks that block a call
+	matcher    transport.Matcher // the transport, or noMatcher
+	chase      stall.Chase       // finds the ranks that block a call
 	lastReport reportKey
 }
 
 // newWatchdog returns the watchdog of an endpoint. Close ends its method run.
 func newWatchdog(ep *endpoint) *watchdog {
-	return &watchdog{endpoint: ep, chase: stall.Chase{Self: ep.self, Ranks: ep.ranks,
+	w := &watchdog{endpoint: ep, matcher: noMatcher{}, chase: stall.Chase{Self: ep.self, Ranks: ep.ranks,
 		Send: func(to int, s *stall.Signal) { ep.t.Signal(to, s.Append(nil)) }}}
+	if m, ok := ep.t.(transport.Matcher); ok {
+		w.matcher = m
+	}
+	return w
 }
+
+// noMatcher is for a transport that is no transport.Matcher: it proves nothing.
+type noMatcher struct{}
+
+// Awaits implements transport.Matcher.
+func (noMatcher) Awaits(int, transport.Envelope) bool { return false }
+
+// Full implements transport.Matcher.
+func (noMatcher) Full(int) bool { return false }
 
 // run handles signals and checks the calls in progress until Close.
 func (w *watchdog) run() {
@@ -111,11 +135,12 @@ func (w *watchdog) checkAll() {
 	ops := w.updateWaits(now)
 	for _, o := range ops {
 		waiting = w.check(o, now) || waiting
+		w.revokeIfDeadlock(o, now)
 	}
 	if !waiting {
 		w.chase.Reset() // response times of an earlier stall would mislead the next chase
 	}
-	w.chase.SendNews(nil, func(e transport.Envelope) stall.Position { return w.position(ops, e, now) }, now)
+	w.chase.SendNews(nil, func(e transport.Envelope, from int) stall.Position { return w.position(ops, e, from, now) }, now)
 }
 
 // updateLimit updates the adaptive timeout: it records untracked calls since the last check, and
@@ -189,11 +214,7 @@ func (w *watchdog) updateWaits(now time.Duration) callList {
 		}
 		x := &o.watch.wait
 		x.Envelope, x.Blocking, x.Since, x.Oldest = o.env, o.blocking, time.Duration(o.lastMessage.Load()), nil
-		x.For = [2]int{int(o.recvFrom.Load()) - 1, int(o.sendTo.Load()) - 1}
-		// A Send or Recv waits for its peer, also before it has sent or received anything.
-		if o.peer >= 0 {
-			x.For = [2]int{o.peer, -1}
-		}
+		x.For = o.awaited(x.For[:0])
 	}
 	if oldest := ops.oldestBlocker(now); oldest != nil {
 		for _, o := range ops {
@@ -203,6 +224,20 @@ func (w *watchdog) updateWaits(now time.Duration) callList {
 		}
 	}
 	return ops
+}
+
+// awaited appends the ranks for which o waits. A Send or Recv waits for its peer, also before it has
+// sent or received anything.
+func (o *operation) awaited(all []int) []int {
+	if o.peer >= 0 {
+		return append(all, o.peer)
+	}
+	for _, rank := range []int32{o.recvFrom.Load(), o.sendTo.Load()} {
+		if rank > 0 {
+			all = append(all, int(rank)-1)
+		}
+	}
+	return all
 }
 
 // blockingWait returns the wait that blocks o: its own wait, or, if o waits for no rank, the wait
@@ -228,37 +263,59 @@ func (w *watchdog) handleSignal(s transport.Signal) {
 		w.handleAsk(s.From, ops, &m, now)
 		return
 	}
-	w.handleTell(s.From, ops, &m, now)
+	w.handleTell(s, ops, &m, now)
 }
 
-// handleTell records an answer of rank from, revokes if that rank can never complete the call, and
-// sends the news to the ranks that have asked this rank.
-func (w *watchdog) handleTell(from int, ops callList, m *stall.Signal, now time.Duration) {
-	o := ops.find(m.Envelope)
-	if o == nil || o.peer >= 0 && o.peer != from {
-		w.chase.RecordTell(from, m, nil, now)
+// handleTell records an answer of another rank, revokes if the call can never end, and sends the
+// news to the ranks that have asked this rank.
+func (w *watchdog) handleTell(s transport.Signal, ops callList, m *stall.Signal, now time.Duration) {
+	from := s.From
+	o := ops.findAsker(m.Envelope, from)
+	if o == nil {
+		w.chase.RecordTell(from, m, nil, false, now)
 		return
 	}
-	w.chase.RecordTell(from, m, &o.watch.wait, now)
-	if m.At > 0 {
-		w.revokeIfHopeless(o, from, m, now)
-	}
-	w.chase.SendNews(&o.watch.wait, func(e transport.Envelope) stall.Position { return w.position(ops, e, now) }, now)
-}
-
-// revokeIfHopeless revokes if o can never end because of rank from: that rank has closed the
-// communicator, or is in a blocking call that waits for this rank.
-func (w *watchdog) revokeIfHopeless(o *operation, from int, m *stall.Signal, now time.Duration) {
-	rival := o.peer >= 0 && o.blocking && now-o.watch.wait.Since >= stall.AskAfter && m.Rival.Call.Kind != 0 && !w.hasBegun(m.Rival)
-	if !rival && m.State != stall.Closed {
-		return
-	}
-	o.watch.hopelessAnswers++
-	switch {
-	case m.State == stall.Closed && o.watch.hopelessAnswers >= closedAnswers:
+	x := &o.watch.wait
+	firm := slices.Contains(x.For, from) && w.isFirm(o, s, m, now)
+	w.chase.RecordTell(from, m, x, firm, now)
+	if m.State == stall.Closed && (firm || o.peer < 0) {
 		w.revoke(&AbortError{Rank: from, Cause: fmt.Sprintf("closed the communicator of %v, in which rank %d waits", o.env.Call, w.self)})
-	case rival && o.watch.hopelessAnswers >= rivalAnswers:
-		w.revoke(&MismatchError{RankA: w.self, A: o.env.Call, RankB: from, B: m.Rival.Call, Detail: "each waits for the other"})
+	}
+	w.revokeIfDeadlock(o, now)
+	w.chase.SendNews(x, func(e transport.Envelope, from int) stall.Position { return w.position(ops, e, from, now) }, now)
+}
+
+// isFirm reports whether a tell m in the signal s proves that the Send or Recv o cannot end before
+// the sender of the tell makes another call.
+func (w *watchdog) isFirm(o *operation, s transport.Signal, m *stall.Signal, now time.Duration) bool {
+	if o.sends {
+		return m.Full && (m.At == 0 || m.At >= o.watch.wait.Since) && now-o.watch.wait.Since >= fullAfter
+	}
+	// A message that was sent before the tell has come before it.
+	return !s.Overtook && w.matcher.Awaits(s.From, o.env)
+}
+
+// revokeIfDeadlock revokes if o is in a deadlock and all ranks to be named have told their calls.
+func (w *watchdog) revokeIfDeadlock(o *operation, now time.Duration) {
+	if !w.chase.IsDeadlock(&o.watch.wait) {
+		o.watch.deadlocked = 0
+		return
+	}
+	if o.watch.deadlocked == 0 {
+		o.watch.deadlocked = now
+	}
+	all := w.chase.Deadlock(&o.watch.wait, o.sends, now)
+	if all == nil {
+		return
+	}
+	e := new(DeadlockError)
+	separate := false
+	for _, r := range all {
+		separate = separate || r.Call.Comm != o.env.Comm
+		e.Waits = append(e.Waits, transport.DeadlockWait{Rank: r.Rank, Call: r.Call.Call, Comm: r.Call.Comm, Sends: r.Sends})
+	}
+	if !separate || now-o.watch.deadlocked >= separateAfter {
+		w.revoke(e)
 	}
 }
 
@@ -283,19 +340,24 @@ func (w *watchdog) handleAsk(from int, ops callList, m *stall.Signal, now time.D
 		w.revoke(&MismatchError{RankA: w.self, A: mine, RankB: from, B: m.Call})
 		return
 	}
-	p := w.position(ops, m.Envelope, now)
-	if m.Seq&pointBit != 0 && !ops.hasBackgroundPoint(from) {
-		p.Rival = ops.blockingCall(m.Comm, now)
-	}
-	w.chase.Answer(from, m, p, now)
+	w.chase.Answer(from, m, w.position(ops, m.Envelope, from, now), now)
 }
 
-// position returns the position of this rank in relation to the call of e.
-func (w *watchdog) position(ops callList, e transport.Envelope, now time.Duration) stall.Position {
+// hasGoroutines reports whether the program has made blocking calls from several goroutines.
+func (w *watchdog) hasGoroutines() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.goroutines
+}
+
+// position returns the position of this rank in relation to the call of e, for rank from, which has
+// asked.
+func (w *watchdog) position(ops callList, e transport.Envelope, from int, now time.Duration) stall.Position {
 	o := ops.find(e)
 	_, queued := w.queued(e)
 	point := e.Seq&pointBit != 0
-	p := stall.Position{State: stall.NotYet, Busy: ops.isBusy(now)}
+	p := stall.Position{State: stall.NotYet, Busy: ops.isBusy(now), Full: w.matcher.Full(from)}
+	p.Free = w.hasGoroutines() || queued || o != nil && !o.blocking || point && ops.hasBackgroundPoint(from)
 	switch {
 	case o == nil && !queued && w.closedBefore(e):
 		return stall.Position{State: stall.Closed}
@@ -304,10 +366,12 @@ func (w *watchdog) position(ops callList, e transport.Envelope, now time.Duratio
 	case !point && w.hasBegun(e):
 		return stall.Position{State: stall.Past}
 	}
-	if p.State == stall.Present && o != nil && o.watch.wait.Waits() {
-		p.Wait = &o.watch.wait
-	} else if blocker := ops.oldestBlocker(now); blocker != nil {
-		p.Wait = &blocker.watch.wait
+	blocker := o
+	if p.State != stall.Present || o == nil || !o.watch.wait.Waits() {
+		blocker = ops.oldestBlocker(now)
+	}
+	if blocker != nil {
+		p.Wait, p.Sends = &blocker.watch.wait, blocker.sends
 	}
 	return p
 }

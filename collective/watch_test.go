@@ -1,6 +1,7 @@
 package collective
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -40,13 +41,13 @@ func TestUpdateWaits(t *testing.T) {
 	for _, test := range []struct {
 		peer             int
 		waiting, sending int32
-		want             [2]int
-	}{{-1, 0, 0, [2]int{-1, -1}}, {-1, 3, 0, [2]int{2, -1}}, {-1, 0, 3, [2]int{-1, 2}}, {-1, 1, 2, [2]int{0, 1}}, {4, 5, 0, [2]int{4, -1}}} {
+		want             []int
+	}{{-1, 0, 0, nil}, {-1, 3, 0, []int{2}}, {-1, 0, 3, []int{2}}, {-1, 1, 2, []int{0, 1}}, {4, 5, 0, []int{4}}} {
 		w, o := waitingRank(nil)
 		o.peer = test.peer
 		o.recvFrom.Store(test.waiting)
 		o.sendTo.Store(test.sending)
-		if w.updateWaits(time.Minute); o.watch.wait.For != test.want {
+		if w.updateWaits(time.Minute); !slices.Equal(o.watch.wait.For, test.want) {
 			t.Errorf("%+v: %v", test, o.watch.wait.For)
 		}
 	}
@@ -75,7 +76,7 @@ func TestPosition(t *testing.T) {
 		w.sequences = make(map[uint64]*sequence)
 		w.sequence(0, nil)
 		test.change(w, o)
-		p := w.position(w.updateWaits(time.Minute), asked, time.Minute)
+		p := w.position(w.updateWaits(time.Minute), asked, 0, time.Minute)
 		if p.State != test.want || p.Busy != test.busy || (p.Wait != nil) != test.waits {
 			t.Errorf("%s: %+v", name, p)
 		}

@@ -159,7 +159,10 @@ func (d *driver) reportStall(v View, s collective.Stall) {
 			continue
 		}
 		if p.heartbeat.Busy != "" {
-			phase = p.heartbeat.Busy
+			// A body that is in a call explains nothing: then the state of the call counts.
+			if s.Phase == collective.PhaseAbsent || p.heartbeat.Busy != bodyBusy && s.Phase != collective.PhaseDeadlock {
+				phase = p.heartbeat.Busy
+			}
 			continue
 		}
 		if len(s.Culprits) > 1 {

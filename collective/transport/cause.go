@@ -15,16 +15,19 @@ const (
 	causePeer                // rank, ID of the peer, text
 	causeMismatch            // two ranks, two calls, text
 	causeMistake             // as causeAbort, with Mistake
+	causeDeadlock            // number of ranks; of each: rank, communicator, 1 for a Send, call
 )
 
 // EncodeCause encodes the cause of a revocation for other ranks, in at most MaxSignal bytes; longer
-// texts are truncated. self is the rank that revokes. An error other than *MismatchError,
-// *PeerError and *AbortError becomes an *AbortError of self.
+// texts are truncated, and so are longer deadlocks. self is the rank that revokes. An error other
+// than *MismatchError, *DeadlockError, *PeerError and *AbortError becomes an *AbortError of self.
 func EncodeCause(self int, cause error) []byte {
 	switch e := CauseOf(self, cause).(type) {
 	case *MismatchError:
 		b := appendRanks([]byte{causeMismatch}, e.RankA, e.RankB)
 		return appendText(e.B.Append(e.A.Append(b)), e.Detail)
+	case *DeadlockError:
+		return e.append([]byte{causeDeadlock})
 	case *PeerError:
 		b := appendRanks([]byte{causePeer}, e.Rank)
 		return appendText(appendText(b, e.Peer), e.Cause)
@@ -38,19 +41,41 @@ func EncodeCause(self int, cause error) []byte {
 	return nil // never happens: CauseOf returns an error of one of these types
 }
 
-// CauseOf returns the cause with which err revokes at all ranks: the *MismatchError, *PeerError or
-// *AbortError in its chain, or else an *AbortError of rank self with the text of err. Its field
-// Mistake is set if err is ErrMistake. A nil err means a revocation without a reason.
+// maxWaits bounds the ranks of an encoded deadlock.
+const maxWaits = 8
+
+// append appends the encoded deadlock to b.
+func (e *DeadlockError) append(b []byte) []byte {
+	waits := e.Waits[:min(len(e.Waits), maxWaits)]
+	b = append(b, byte(len(waits)))
+	for _, w := range waits {
+		b = binary.LittleEndian.AppendUint64(appendRanks(b, w.Rank), w.Comm)
+		sends := byte(0)
+		if w.Sends {
+			sends = 1
+		}
+		b = w.Call.Append(append(b, sends))
+	}
+	return b
+}
+
+// CauseOf returns the cause with which err revokes at all ranks: the *MismatchError,
+// *DeadlockError, *PeerError or *AbortError in its chain, or else an *AbortError of rank self with
+// the text of err. Its field Mistake is set if err is ErrMistake. A nil err means a revocation
+// without a reason.
 func CauseOf(self int, err error) error {
 	if err == nil {
 		err = ErrRevoked
 	}
 	var m *MismatchError
+	var d *DeadlockError
 	var p *PeerError
 	var a *AbortError
 	switch {
 	case errors.As(err, &m):
 		return m
+	case errors.As(err, &d):
+		return d
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &a):
@@ -66,6 +91,14 @@ func DecodeCause(from int, b []byte) error {
 	switch kind := d.byte(); kind {
 	case causeMismatch:
 		e := &MismatchError{RankA: d.rank(), RankB: d.rank(), A: d.call(), B: d.call(), Detail: d.text()}
+		if d.ok() {
+			return e
+		}
+	case causeDeadlock:
+		e := new(DeadlockError)
+		for range min(d.byte(), maxWaits) {
+			e.Waits = append(e.Waits, DeadlockWait{Rank: d.rank(), Comm: binary.LittleEndian.Uint64(d.next(8)), Sends: d.byte() == 1, Call: d.call()})
+		}
 		if d.ok() {
 			return e
 		}

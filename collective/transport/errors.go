@@ -3,6 +3,7 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Sentinels, for errors.Is. Package collective exports them under the same names.
@@ -45,6 +46,50 @@ func (e *MismatchError) Error() string {
 func (e *MismatchError) Is(target error) bool {
 	return target == ErrMismatch || target == ErrMistake || target == ErrRevoked
 }
+
+// DeadlockError reports blocking calls that wait for each other: the call of each rank waits for the
+// next rank, and the call of the last rank for the first. It names at most eight ranks.
+type DeadlockError struct{ Waits []DeadlockWait }
+
+// DeadlockWait is the call of one rank in a deadlock.
+type DeadlockWait struct {
+	Rank  int
+	Call  Call
+	Comm  uint64 // ID of the communicator of the call
+	Sends bool   // the call is a Send; otherwise a call of KindPoint is a Recv
+}
+
+// Error names the ranks and their calls.
+func (e *DeadlockError) Error() string {
+	s, separate := "deadlock, each waits for the next: ", false
+	for i, w := range e.Waits {
+		if i > 0 {
+			s += ", "
+		}
+		s += fmt.Sprintf("rank %d in %s", w.Rank, w.name())
+		separate = separate || w.Comm != e.Waits[0].Comm
+	}
+	if separate {
+		s += " (on several communicators)"
+	}
+	return s
+}
+
+// name returns the name of the call, with its direction.
+func (w DeadlockWait) name() string {
+	name := w.Call.String()
+	if w.Call.Kind != KindPoint {
+		return name
+	}
+	direction := "recv"
+	if w.Sends {
+		direction = "send"
+	}
+	return direction + strings.TrimPrefix(name, KindPoint.String())
+}
+
+// Is reports ErrMistake and ErrRevoked.
+func (e *DeadlockError) Is(target error) bool { return target == ErrMistake || target == ErrRevoked }
 
 // PeerError reports the loss of a rank, and the way in which it was detected.
 type PeerError struct {

@@ -33,6 +33,8 @@ type Envelope struct {
 type Signal struct {
 	From int    // rank of the sender
 	Data []byte // at most MaxSignal bytes; belongs to the receiver
+	// Overtook is set if the signal may have overtaken earlier messages of the same pair.
+	Overtook bool
 }
 
 // Transport carries messages between the ranks 0..n-1 of one epoch. The communicator above
@@ -61,7 +63,7 @@ type Signal struct {
 //  6. A transport serves one epoch; frames of another epoch never match.
 //  7. After an error the receive buffer is undefined, and the send buffer is intact.
 //  8. Signal never blocks and may lose its message. The channel of Signals is never closed.
-//     A signal never overtakes an earlier message of the same pair.
+//     A signal that may have overtaken an earlier message of the same pair is marked.
 //  9. Close delivers the messages that were sent, ends the transport, waits for its
 //     goroutines, and revokes locally with ErrClosed. A peer that waits for a message which
 //     the closed rank has never sent gets a *PeerError. Ranks that need nothing more from
@@ -84,6 +86,18 @@ type Transport interface {
 	Revoke(cause error)
 	// Close ends the transport at this rank; see rule 9.
 	Close() error
+}
+
+// Matcher is an optional interface of a Transport, by which package collective tells a message that
+// was never sent from a message in flight. Without it, no Send or Recv is found to be a deadlock.
+type Matcher interface {
+	// Awaits reports whether a receive from a rank under e has been posted, and no byte of its
+	// message has arrived. If a signal of the rank that overtook nothing came before, the rank had
+	// not sent the message when it sent the signal.
+	Awaits(from int, e Envelope) bool
+	// Full reports whether this rank reads no further message of a rank until it posts a receive
+	// from that rank.
+	Full(from int) bool
 }
 
 // Posted is a receive in progress.

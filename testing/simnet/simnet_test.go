@@ -20,6 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Int("many", 24, "members of the group of TestManyMembers")
+	flag.Int("seeds", 60, "random links and programs")
 	goleak.VerifyTestMain(m)
 }
 

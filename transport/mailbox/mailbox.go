@@ -136,11 +136,18 @@ func (b *Box) Cause() error {
 // Failed returns a channel that is closed when the box fails.
 func (b *Box) Failed() <-chan struct{} { return b.failed }
 
-// Signal queues a copy of data as a signal of rank from. The signal is lost if the queue is
-// full.
-func (b *Box) Signal(from int, data []byte) {
+// Awaits reports whether a receive from rank from under e is posted, and its message has not begun
+// to arrive.
+func (b *Box) Awaits(from int, e transport.Envelope) bool { return b.sources[from].awaits(keyOf(e)) }
+
+// Full reports whether WaitRoom would wait.
+func (b *Box) Full(from int) bool { return b.sources[from].isFull() }
+
+// Signal queues a copy of data as a signal of rank from. overtook is set if the signal may have
+// overtaken messages. The signal is lost if the queue is full.
+func (b *Box) Signal(from int, data []byte, overtook bool) {
 	select {
-	case b.signals <- transport.Signal{From: from, Data: append([]byte(nil), data...)}:
+	case b.signals <- transport.Signal{From: from, Data: append([]byte(nil), data...), Overtook: overtook}:
 	default:
 	}
 }

@@ -358,7 +358,7 @@ func TestSignals(t *testing.T) {
 	b := newBox()
 	data := []byte("hint")
 	for range signalQueue + 10 { // the last signals are lost, and nothing blocks
-		b.Signal(2, data)
+		b.Signal(2, data, false)
 	}
 	data[0] = 'x'
 	if s := <-b.Signals(); s.From != 2 || !bytes.Equal(s.Data, []byte("hint")) {

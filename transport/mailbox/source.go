@@ -59,6 +59,20 @@ func (s *source) openLocked() bool {
 	return s.unbounded || s.waiting > 0 || s.heldBytes <= s.limit
 }
 
+// awaits reports whether a receive is posted under k.
+func (s *source) awaits(k key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.slots[k].receives != nil
+}
+
+// isFull reports whether the reader may not accept a further message.
+func (s *source) isFull() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.openLocked()
+}
+
 // wakeLocked reports whether a sleeper should be woken.
 func (s *source) wakeLocked() bool { return s.sleepers > 0 && s.openLocked() }
 

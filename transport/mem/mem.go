@@ -104,12 +104,18 @@ func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.P
 // Signal implements transport.Transport. A signal longer than transport.MaxSignal is lost.
 func (t *Transport) Signal(to int, msg []byte) {
 	if t.box.Check("signal", to) == nil && t.box.Cause() == nil && len(msg) <= transport.MaxSignal {
-		t.all[to].box.Signal(t.self, msg)
+		t.all[to].box.Signal(t.self, msg, false)
 	}
 }
 
 // Signals implements transport.Transport.
 func (t *Transport) Signals() <-chan transport.Signal { return t.box.Signals() }
+
+// Awaits implements transport.Matcher.
+func (t *Transport) Awaits(from int, e transport.Envelope) bool { return t.box.Awaits(from, e) }
+
+// Full implements transport.Matcher.
+func (t *Transport) Full(from int) bool { return t.box.Full(from) }
 
 // Revoke implements transport.Transport. When it returns the mailboxes of all other ranks have
 // failed.

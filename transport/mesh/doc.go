@@ -19,12 +19,14 @@
 // The higher rank then binds the streams to the view by a hello, which the lower rank answers. Both
 // must agree on job, epoch, lineage and rank.
 //
-//   - The data stream carries messages, signals, probes and bye. A signal must not overtake
-//     an earlier message, and bye says that all messages came before it: so they share
-//     one stream. A probe is sent as a message is, to measure the link; the reader discards it.
+//   - The data stream carries messages, signals, probes and bye. A signal that overtakes nothing
+//     proves which messages were sent before it, and bye says that all messages came before it: so
+//     they share one stream. A probe is sent as a message is, to measure the link; the reader
+//     discards it.
 //   - The urgent stream carries revocations, the announcement of a bye and the answer
 //     to it. These must not wait behind messages that a paused reader leaves in the
-//     data stream, nor behind a Send that is blocked halfway through a frame.
+//     data stream, nor behind a Send that is blocked halfway through a frame. A signal behind such
+//     a Send goes here, too, and is marked at the receiver.
 //
 // In a view of up to 16 members all pairs have their streams before Connect returns. In a larger
 // view only two kinds of pairs have them: ranks whose distance in the ring of ranks is a power of

@@ -223,7 +223,13 @@ func (p *pair) writeUntil(ctx context.Context, h *wire.Header, buf []byte) error
 	return p.data.write(h, buf)
 }
 
-// writeSignals writes signals and probes behind the messages that were sent before them.
+// signalWait is how long a signal waits for the end of messages that were sent before it. A message
+// may need minutes, or wait until the peer receives.
+const signalWait = 100 * time.Millisecond
+
+// writeSignals writes signals and probes behind the messages that were sent before them. A signal
+// that would wait for long goes on the urgent stream, where it overtakes the messages: otherwise
+// ranks that wait for each other in Send could not find that.
 func (p *pair) writeSignals() {
 	for {
 		h, payload := wire.Header{Kind: wire.Signal}, []byte(nil)
@@ -236,7 +242,16 @@ func (p *pair) writeSignals() {
 		case <-p.left:
 			return
 		}
-		turn, err := p.takeTurn(context.Background(), 0)
+		ctx, cancel := context.Background(), func() {}
+		if h.Kind == wire.Signal {
+			ctx, cancel = context.WithTimeout(ctx, signalWait)
+		}
+		turn, err := p.takeTurn(ctx, 0)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) {
+			p.writeUrgent(h, payload)
+			continue
+		}
 		if err != nil {
 			return
 		}
@@ -311,7 +326,7 @@ func (p *pair) readFrames() (wire.Kind, error) {
 		case wire.Signal:
 			var msg []byte
 			if msg, err = p.data.small(h, signal[:]); err == nil {
-				p.t.box.Signal(p.rank, msg)
+				p.t.box.Signal(p.rank, msg, false)
 			}
 		case wire.Probe:
 			err = p.gauge.Skip(p.data.in, int(h.Length))
@@ -405,6 +420,8 @@ func (p *pair) takeUrgent(f urgentFrame) bool {
 		p.markPeerDone()
 	case wire.Ack:
 		p.markPeerDone()
+	case wire.Signal:
+		p.t.box.Signal(p.rank, f.body, true)
 	case wire.Bye:
 		// Lift the limit of buffered messages: few messages are still to come, and the peer waits
 		// until they are read.

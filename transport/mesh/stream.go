@@ -147,12 +147,12 @@ type urgentFrame struct {
 	err  error
 }
 
-// nextUrgent reads a frame of an urgent stream. Only a Revoke frame has a body there; of any other
-// frame it reads only the header.
+// nextUrgent reads a frame of an urgent stream. Only a Revoke or Signal frame has a body there; of
+// any other frame it reads only the header.
 func (s *stream) nextUrgent() urgentFrame {
 	h, err := s.next()
 	f := urgentFrame{Header: h, err: err}
-	if err == nil && h.Kind == wire.Revoke {
+	if err == nil && (h.Kind == wire.Revoke || h.Kind == wire.Signal) {
 		f.body, f.err = s.small(h, make([]byte, transport.MaxSignal))
 	}
 	return f

@@ -221,7 +221,7 @@ func (t *Transport) Signal(to int, msg []byte) {
 		return
 	}
 	if to == t.self {
-		t.box.Signal(to, msg)
+		t.box.Signal(to, msg, false)
 		return
 	}
 	signals, _ := t.sendQueues(to)
@@ -251,6 +251,12 @@ func (t *Transport) sendQueues(rank int) (signals chan<- []byte, probes chan<- i
 
 // Signals implements transport.Transport.
 func (t *Transport) Signals() <-chan transport.Signal { return t.box.Signals() }
+
+// Awaits implements transport.Matcher.
+func (t *Transport) Awaits(from int, e transport.Envelope) bool { return t.box.Awaits(from, e) }
+
+// Full implements transport.Matcher.
+func (t *Transport) Full(from int) bool { return t.box.Full(from) }
 
 // Revoke implements transport.Transport. The goroutines of the pairs tell the peers.
 func (t *Transport) Revoke(cause error) {

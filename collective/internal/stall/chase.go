@@ -24,12 +24,14 @@
 //
 // Waits and signals change all the time, so the knowledge of a rank can be old.
 //
-//   - A cycle of waits within one call is no deadlock: a message is in flight somewhere.
-//   - A cycle of waits in different calls is a deadlock only if every call in it blocks its rank
-//     and no message can be in flight. Each rank proves that no message for its own wait is in
-//     flight: the awaited rank has answered asks that were sent after the wait began. A signal
-//     never overtakes a message of the same pair, so every message that was sent before the answer
-//     has arrived.
+//   - A cycle of waits is a deadlock only if every wait in it is firm: the caller of RecordTell
+//     decides, from what this rank has received, whether the awaited rank can let the call end
+//     before its own call ends. The time of a wait proves nothing: a message may be in flight.
+//   - The waits of a cycle must be firm at one moment. Each rank passes on the lowest rank to which
+//     firm waits lead, its Anchor. The anchor that comes back to its rank proves the deadlock, if
+//     that rank has been in the same wait all the time.
+//   - A wait for any of several ranks is firm only if it is firm for all of them, and leads to the
+//     same anchor.
 //   - Old information could circulate in a cycle for ever. Therefore hops are counted, and
 //     information with more hops than there are ranks is discarded.
 //
@@ -47,10 +49,6 @@ import (
 )
 
 const (
-	// firmAnswers is the number of answers since the beginning of a wait that proves that no
-	// message is in flight. One answer is not enough: the receiver of the last message may not have
-	// run yet.
-	firmAnswers = 2
 	// relayAfter is the minimum age of a rank's last ask for the rank to ask again when another
 	// rank asks it.
 	relayAfter = 100 * time.Millisecond
@@ -58,12 +56,14 @@ const (
 	forgetAfter = 3 * time.Second
 )
 
-// Wait is a call in progress at this rank, seen as up to two edges of the waits-for graph. The
-// watchdog sets the exported fields; the chase owns the other fields.
+// Wait is a call in progress at this rank, seen as edges of the waits-for graph. The watchdog sets
+// the exported fields; the chase owns the other fields.
 type Wait struct {
 	transport.Envelope
-	// For has the rank from which the call receives and the rank to which it sends; -1 means none.
-	For      [2]int
+	// For has the ranks for which the call waits, to receive or to send. The call waits for all of
+	// them, or with Any for one of them.
+	For      []int
+	Any      bool
 	Since    time.Duration // time of the last message that the call sent or received
 	Blocking bool          // the caller waits for the end of the call and does nothing else
 	// Oldest is the wait of the oldest call that blocks this rank; nil if there is no such call, or
@@ -81,12 +81,13 @@ type answer struct {
 	told  bool // a tell has arrived; only then state and end are set
 	state State
 	end   End
-	since time.Duration // the value of Wait.Since to which count belongs
-	count int           // number of answers to asks that were sent after since
+	since time.Duration // the value of Wait.Since to which firm belongs
+	firm  bool          // the wait for the rank is firm
+	tell  Signal        // the last tell
 }
 
 // Waits reports whether w waits for another rank, to receive or to send.
-func (w *Wait) Waits() bool { return w.For[0] >= 0 || w.For[1] >= 0 }
+func (w *Wait) Waits() bool { return len(w.For) > 0 }
 
 // Wanted reports whether another rank has asked for w within forgetAfter.
 func (w *Wait) Wanted(now time.Duration) bool { return w.wanted > 0 && now-w.wanted < forgetAfter }
@@ -94,15 +95,22 @@ func (w *Wait) Wanted(now time.Duration) bool { return w.wanted > 0 && now-w.wan
 // Asked returns the time of the last Ask for w, 0 for never.
 func (w *Wait) Asked() time.Duration { return w.asked }
 
+// HasAsked reports whether this rank has asked a rank for w.
+func (w *Wait) HasAsked(rank int) bool { return w.answers[rank] != nil }
+
 // Forget resets the state of the chase for w.
 func (w *Wait) Forget() { w.asked, w.wanted, w.answers = 0, 0, nil }
 
 // Position is the position of this rank in relation to a call about which another rank asked.
 type Position struct {
 	State State
-	Busy  bool               // in another call
-	Wait  *Wait              // the wait that blocks this rank, in that call or in another one; nil for none
-	Rival transport.Envelope // see Signal
+	Busy  bool  // in another call
+	Wait  *Wait // the wait that blocks this rank, in that call or in another one; nil for none
+	Sends bool  // Wait is a Send
+	Full  bool  // see Signal
+	// Free is set if this rank may carry out what the asker waits for although it is blocked in
+	// Wait, for example by a call in the background.
+	Free bool
 }
 
 // Chase is one rank's knowledge of the waits-for graph. The zero value with the exported
@@ -152,7 +160,7 @@ func (c *Chase) contact(rank int) *contact {
 
 // targets returns the ranks to ask for w: the ranks for which w waits, and, if the chain ends at a
 // silent rank or has a slow link, also the two ends of the slowest link and the rank at the end of
-// the chain.
+// the chain. If w is proven to be in a deadlock, they include the ranks whose calls are named.
 func (c *Chase) targets(w *Wait, now time.Duration) []int {
 	var all []int
 	add := func(rank int) {
@@ -160,9 +168,16 @@ func (c *Chase) targets(w *Wait, now time.Duration) []int {
 			all = append(all, rank)
 		}
 	}
-	add(w.For[0])
-	add(w.For[1])
-	if e := c.End(w, now); e.Cause == Silent || e.Slow.ResponseTime >= slowAfter {
+	for _, rank := range w.For {
+		add(rank)
+	}
+	e := c.End(w, now)
+	if e.Cause == Deadlock && c.IsDeadlock(w) {
+		for _, rank := range e.Named() {
+			add(rank)
+		}
+	}
+	if e.Cause == Silent || e.Slow.ResponseTime >= slowAfter {
 		add(int(e.Slow.From))
 		add(int(e.Slow.To))
 		add(int(e.Rank))
@@ -182,7 +197,7 @@ func (c *Chase) Ask(w *Wait, now time.Duration) {
 			w.answers[rank] = new(answer)
 		}
 		c.contact(rank).ask(now)
-		c.Send(rank, &Signal{Kind: Ask, Envelope: w.Envelope, At: now, End: End{Slow: noLink()}})
+		c.Send(rank, &Signal{Kind: Ask, Envelope: w.Envelope, At: now, End: End{Slow: noLink(), Anchor: noAnchor()}})
 	}
 }
 
@@ -205,10 +220,12 @@ func (c *Chase) Settled(w *Wait, now time.Duration) bool {
 	return e.Cause != Unknown && (e.Cause != Silent || c.hasAnswered(int(e.Rank)) || c.confirms(int(e.Rank), now))
 }
 
-// RecordTell records a tell of rank from for w, which is nil if the call is over. A tell that
-// answers an ask carries the time of that ask by this rank's clock, so no clocks are compared. A
-// tell without a time is news: it answers no ask, and says nothing about the response time.
-func (c *Chase) RecordTell(from int, s *Signal, w *Wait, now time.Duration) {
+// RecordTell records a tell of rank from for w, which is nil if the call is over. firm is used only
+// for a Send or Recv: it reports whether the tell proves that w is firm for that rank (see Anchor).
+// A tell that answers an ask carries the time of that ask by this rank's clock, so no clocks are
+// compared. A tell without a time is news: it answers no ask, and says nothing about the response
+// time.
+func (c *Chase) RecordTell(from int, s *Signal, w *Wait, firm bool, now time.Duration) {
 	timed := s.At > 0
 	if ct := c.contacts[from]; ct != nil && timed {
 		ct.tell(s.At, now)
@@ -217,13 +234,12 @@ func (c *Chase) RecordTell(from int, s *Signal, w *Wait, now time.Duration) {
 		return
 	}
 	a := w.answers[from]
-	a.told, a.state, a.end = true, s.State, s.End
-	if a.since != w.Since {
-		a.since, a.count = w.Since, 0
+	// News of a Send or Recv only confirms what an answer has proven.
+	firm = firm && (timed || a.firm && a.since == w.Since)
+	if !w.isPoint() {
+		firm = s.provesWhole()
 	}
-	if timed && s.At >= w.Since {
-		a.count++
-	}
+	a.told, a.state, a.end, a.since, a.firm, a.tell = true, s.State, s.End, w.Since, firm, *s
 }
 
 // End returns this rank's knowledge of the end of the chain of waits that begins with w. Of the two
@@ -265,12 +281,6 @@ func (c *Chase) chainEnd(w *Wait, rank int, now time.Duration) End {
 		e.Rank = int32(rank)
 	}
 	e.Path = append(e.Path, a.end.Path...)
-	if a.state == Present {
-		e.SameCallPrefix = a.end.SameCallPrefix + 1
-	}
-	if w.Blocking && a.since == w.Since && a.count >= firmAnswers {
-		e.FirmPrefix = a.end.FirmPrefix + 1
-	}
 	if cycle := slices.Index(e.Path, int32(c.Self)); cycle >= 0 {
 		return c.cycleEnd(e, w, cycle+1, now)
 	}
@@ -281,17 +291,17 @@ func (c *Chase) chainEnd(w *Wait, rank int, now time.Duration) End {
 }
 
 // cycleEnd returns the end of a chain that leads back to this rank after a number of waits. The
-// cycle is a deadlock if its waits belong to different calls, and each wait is firm (see
-// End.FirmPrefix).
+// anchor of the cycle knows whether it is a deadlock, and tells the others.
 func (c *Chase) cycleEnd(e End, w *Wait, waits int, now time.Duration) End {
 	// This rank is blocked by its oldest call, so the cycle goes through that call and not through
 	// w.
 	if w.Oldest != nil {
 		return c.End(w.Oldest, now)
 	}
+	anchor := int(c.reached(w).Rank)
+	told := e.Cause == Deadlock && anchor >= 0 && anchor != c.Self
 	e.Cause, e.Rank, e.Path, e.Hops = Inside, e.Path[0], e.Path[:waits], int32(waits)
-	e.SameCallPrefix, e.FirmPrefix = min(e.SameCallPrefix, e.Hops), min(e.FirmPrefix, e.Hops)
-	if e.SameCallPrefix < e.Hops && e.FirmPrefix == e.Hops {
+	if told || c.IsDeadlock(w) {
 		e.Cause = Deadlock
 	}
 	return e
@@ -319,24 +329,31 @@ func (c *Chase) Answer(from int, ask *Signal, p Position, now time.Duration) {
 // news.
 func (c *Chase) tell(to int, a *askRecord, p Position, at, now time.Duration) {
 	a.state, a.end, a.via = p.State, c.localEnd(p, now), p.Wait
-	c.Send(to, &Signal{Kind: Tell, Envelope: a.ask.Envelope, At: at, State: a.state, End: a.end, Rival: p.Rival})
+	s := &Signal{Kind: Tell, Envelope: a.ask.Envelope, At: at, State: a.state, End: a.end, Sends: p.Sends, Full: p.Full}
+	if p.Wait != nil {
+		s.Blocker = p.Wait.Envelope
+	}
+	c.Send(to, s)
 }
 
 // localEnd returns the end of the chain from this rank on. The chain ends here if this rank is in
 // no call.
 func (c *Chase) localEnd(p Position, now time.Duration) End {
+	e := End{Rank: int32(c.Self), Slow: noLink()}
 	switch {
 	case p.Wait != nil:
-		return c.End(p.Wait, now)
+		e = c.End(p.Wait, now)
 	case p.State == NotYet && !p.Busy:
-		return End{Cause: Absent, Rank: int32(c.Self), Slow: noLink()}
+		e.Cause = Absent
 	}
-	return End{Rank: int32(c.Self), Slow: noLink()}
+	e.Anchor = c.anchor(p, now)
+	return e
 }
 
 // SendNews sends news to the recent askers: to the askers whose last tell was computed from w, or
-// to all askers if w is nil. where returns the position of this rank in relation to a call.
-func (c *Chase) SendNews(w *Wait, where func(transport.Envelope) Position, now time.Duration) {
+// to all askers if w is nil. where returns the position of this rank in relation to a call, for the
+// rank that has asked.
+func (c *Chase) SendNews(w *Wait, where func(e transport.Envelope, asker int) Position, now time.Duration) {
 	for key, a := range c.askers {
 		if now-a.at >= forgetAfter {
 			delete(c.askers, key)
@@ -345,7 +362,7 @@ func (c *Chase) SendNews(w *Wait, where func(transport.Envelope) Position, now t
 		if w != nil && a.via != w {
 			continue
 		}
-		p := where(a.ask.Envelope)
+		p := where(a.ask.Envelope, key.rank)
 		if e := c.localEnd(p, now); p.State != a.state || e.news(&a.end) {
 			c.tell(key.rank, a, p, 0, now)
 		}

@@ -31,14 +31,14 @@ type flying struct {
 type node struct {
 	*network
 	chase   Chase
-	wait    Wait // For is {-1, -1} while the rank computes
+	wait    Wait // For is empty while the rank computes
 	stopped bool
 }
 
 func newNet(seed uint64, n int) *network {
 	w := &network{random: rand.New(rand.NewPCG(seed, 1)), now: time.Second}
 	for rank := range n {
-		nd := &node{network: w, wait: Wait{For: [2]int{-1, -1}}}
+		nd := &node{network: w}
 		nd.chase = Chase{Self: rank, Ranks: n, Send: func(to int, s *Signal) {
 			if w.sent++; w.random.Float64() >= w.loss {
 				late := time.Duration(w.random.Int64N(int64(w.delay + 1)))
@@ -54,11 +54,10 @@ func newNet(seed uint64, n int) *network {
 func (w *network) waits(rank int, call uint32, others ...int) {
 	x := &w.nodes[rank].wait
 	x.Forget()
-	*x = Wait{Envelope: transport.Envelope{Seq: call}, For: [2]int{-1, -1}, Since: w.now, Blocking: true}
-	copy(x.For[:], others)
+	*x = Wait{Envelope: transport.Envelope{Seq: call}, For: others, Since: w.now, Blocking: true}
 }
 
-func (nd *node) position(e transport.Envelope) Position {
+func (nd *node) position(e transport.Envelope, _ int) Position {
 	switch {
 	case !nd.wait.Waits():
 		return Position{State: NotYet}
@@ -105,14 +104,14 @@ func (w *network) deliver(t *testing.T) bool {
 			t.Fatal(err)
 		}
 		if s.Kind == Ask {
-			nd.chase.Answer(f.from, &s, nd.position(s.Envelope), w.now)
+			nd.chase.Answer(f.from, &s, nd.position(s.Envelope, f.from), w.now)
 			continue
 		}
 		x := &nd.wait
 		if !x.Waits() || x.Seq != s.Seq {
 			x = nil
 		}
-		nd.chase.RecordTell(f.from, &s, x, w.now)
+		nd.chase.RecordTell(f.from, &s, x, false, w.now)
 		nd.chase.SendNews(x, nd.position, w.now)
 	}
 	return len(due) > 0
@@ -140,9 +139,7 @@ func (w *network) twin(rank int) (out twin) {
 			return
 		}
 		for _, next := range nd.wait.For {
-			if next >= 0 {
-				visit(next)
-			}
+			visit(next)
 		}
 	}
 	visit(rank)
@@ -291,7 +288,7 @@ func TestLostOrigin(t *testing.T) {
 	for _, hops := range []int32{2, 3, 4} {
 		said := Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present,
 			End: End{Cause: Absent, Rank: 3, Hops: hops, Slow: noLink(), Path: []int32{2}}}
-		nd.chase.RecordTell(1, &said, &nd.wait, w.now)
+		nd.chase.RecordTell(1, &said, &nd.wait, false, w.now)
 		if got, why := nd.chase.Blame(&nd.wait, w.now); (why == Absent) != (hops < 4) {
 			t.Errorf("%d waits on the way: blames %v (%d)", hops, got, why)
 		}
@@ -310,16 +307,16 @@ func TestSlowLinkIsNobodysSilence(t *testing.T) {
 	nd.chase.Ask(&nd.wait, w.now)
 	claim := Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present,
 		End: End{Cause: Silent, Rank: 3, Hops: 2, Slow: Link{2, 3, time.Second}, Path: []int32{2, 3}}}
-	nd.chase.RecordTell(1, &claim, &nd.wait, w.now)
+	nd.chase.RecordTell(1, &claim, &nd.wait, false, w.now)
 	if !nd.chase.HasUnasked(&nd.wait, w.now) || nd.chase.Settled(&nd.wait, w.now) {
 		t.Fatal("the silent rank is not asked")
 	}
 	w.now += 50 * time.Millisecond
 	nd.chase.Ask(&nd.wait, w.now)
 	answer := Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present, End: End{Rank: 3, Slow: noLink()}}
-	nd.chase.RecordTell(3, &answer, &nd.wait, w.now+time.Millisecond)
-	nd.chase.RecordTell(1, &claim, &nd.wait, w.now)
-	nd.chase.RecordTell(1, &Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present, End: claim.End}, &nd.wait, w.now)
+	nd.chase.RecordTell(3, &answer, &nd.wait, false, w.now+time.Millisecond)
+	nd.chase.RecordTell(1, &claim, &nd.wait, false, w.now)
+	nd.chase.RecordTell(1, &Signal{Kind: Tell, Envelope: nd.wait.Envelope, At: w.now, State: Present, End: claim.End}, &nd.wait, false, w.now)
 	w.now += 200 * time.Millisecond // rank 2 does not answer
 	if got, why := nd.chase.Blame(&nd.wait, w.now); why != Slow || !slices.Equal(got, []int{2}) {
 		t.Errorf("blames %v (%d), want rank 2, which is slow", got, why)

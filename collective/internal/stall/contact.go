@@ -57,7 +57,7 @@ func (c *contact) responseTime(now time.Duration) time.Duration {
 	return max(c.slowest, now-c.pending)
 }
 
-// silent reports whether the rank does not answer. A signal never overtakes a message of the same
+// silent reports whether the rank does not answer. A signal may wait behind a message of the same
 // pair. So a rank seems silent while it sends a long message. And if the answer of a rank arrives
 // before the awaited message, the rank had not sent that message before it answered.
 func (c *contact) silent(now time.Duration) bool {

@@ -13,27 +13,22 @@ type Cause uint8
 const (
 	Inside   Cause = iota // at a rank that is in the call and waits for no other rank, or in a cycle of waits within one call
 	Unknown               // the chase has not ended yet
-	Deadlock              // in a cycle of blocking calls that differ
+	Deadlock              // in a cycle of blocking calls that is proven to be a deadlock, see Anchor
 	Absent                // at a rank that is in no call
 	Silent                // at a rank that does not answer
 	Slow                  // at a rank with a slow connection; only Blame returns it
 )
 
-// End is a rank's knowledge of the end of its chain of waits. Hops, SameCallPrefix and
-// FirmPrefix count waits from the beginning of the chain; SameCallPrefix and FirmPrefix are
-// at most Hops.
+// End is a rank's knowledge of the end of its chain of waits.
 type End struct {
-	Cause          Cause
-	Rank           int32 // the rank at the end
-	Hops           int32 // number of waits in the chain
-	SameCallPrefix int32 // number of waits at the beginning of the chain that are for ranks in the same call
-	// FirmPrefix is the number of waits at the beginning of the chain that are firm: the wait
-	// blocks its rank, and no message to the rank is in flight.
-	FirmPrefix int32
-	Slow       Link // the slowest link of the chain
+	Cause Cause
+	Rank  int32 // the rank at the end
+	Hops  int32 // number of waits in the chain
+	Slow  Link  // the slowest link of the chain
 	// Path has the awaited ranks of the chain, as far as they fit in a signal. In a cycle it ends
 	// with the rank that detected the cycle.
-	Path []int32
+	Path   []int32
+	Anchor Anchor
 }
 
 // cycle returns the ranks of the cycle at the end of the path, rotated so that the lowest rank
@@ -73,7 +68,7 @@ func (e *End) isValid(n int) bool {
 		}
 	}
 	return in(e.Rank, -1) && in(e.Slow.From, -1) && in(e.Slow.To, -1) && e.Slow.ResponseTime >= 0 &&
-		min(e.Hops, e.SameCallPrefix, e.FirmPrefix) >= 0 && int(max(e.Hops, e.SameCallPrefix, e.FirmPrefix)) <= n && (e.Cause != Deadlock || len(e.Path) > 0)
+		in(e.Anchor.Rank, -1) && e.Anchor.Since >= 0 && min(e.Hops, e.Anchor.Hops) >= 0 && int(max(e.Hops, e.Anchor.Hops)) <= n && (e.Cause != Deadlock || len(e.Path) > 0)
 }
 
 // newsPath is the path length up to which a change of the path is news. So short cycles are found
@@ -83,8 +78,8 @@ const newsPath = 8
 
 // news reports whether e differs enough from f to be sent to a rank that got f in its last tell.
 func (e *End) news(f *End) bool {
-	return e.Cause != f.Cause || e.Rank != f.Rank || e.Slow.grade() != f.Slow.grade() ||
-		len(e.Path) <= newsPath && (e.SameCallPrefix != f.SameCallPrefix || e.FirmPrefix != f.FirmPrefix || !slices.Equal(e.Path, f.Path))
+	return e.Cause != f.Cause || e.Rank != f.Rank || e.Slow.grade() != f.Slow.grade() || e.Anchor != f.Anchor ||
+		len(e.Path) <= newsPath && !slices.Equal(e.Path, f.Path)
 }
 
 // grade returns the order of magnitude of the response time in powers of two; 0 if it is below

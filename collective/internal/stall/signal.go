@@ -43,17 +43,30 @@ type Signal struct {
 	// The fields of a tell.
 	State State
 	End   End
-	Rival transport.Envelope // a blocking call of the same communicator in which the sender waits instead; Kind 0 for none
+	// Blocker is the call that blocks the sender; Kind 0 for none.
+	Blocker transport.Envelope
+	// Sends is set if Blocker is a Send.
+	Sends bool
+	// Full is set if the sender reads no more messages of the receiver until it receives some.
+	Full bool
 }
+
+// The bits of the flags in an encoded signal.
+const (
+	flagSends = 1 << iota
+	flagFull
+	flagWhole
+	flagsEnd
+)
 
 // MaxPath is the maximum number of ranks of End.Path in a signal. Append leaves out the later ranks
 // of a longer path.
-const MaxPath = 180
+const MaxPath = 160
 
 // Sizes of encoded envelopes and of signals with an empty path, in bytes.
 const (
 	envelopeSize = 8 + 4 + transport.CallSize
-	signalSize   = 1 + envelopeSize + 8 + 2 + 6*4 + 8 + 4 + transport.CallSize + 1
+	signalSize   = 1 + envelopeSize + 8 + 3 + 6*4 + 2*8 + envelopeSize + 1
 )
 
 // Append appends the encoded signal to b. All integers are little-endian. The path comes
@@ -62,12 +75,13 @@ const (
 func (s *Signal) Append(b []byte) []byte {
 	b = appendEnvelope(append(b, byte(s.Kind)), &s.Envelope)
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.At))
-	b = append(b, byte(s.State), byte(s.End.Cause))
-	for _, v := range []int32{s.End.Rank, s.End.Hops, s.End.SameCallPrefix, s.End.FirmPrefix, s.End.Slow.From, s.End.Slow.To} {
+	b = append(b, byte(s.State), byte(s.End.Cause), s.flags())
+	for _, v := range []int32{s.End.Rank, s.End.Hops, s.End.Anchor.Rank, s.End.Anchor.Hops, s.End.Slow.From, s.End.Slow.To} {
 		b = binary.LittleEndian.AppendUint32(b, uint32(v))
 	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.End.Anchor.Since))
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.End.Slow.ResponseTime))
-	b = s.Rival.Call.Append(binary.LittleEndian.AppendUint32(b, s.Rival.Seq))
+	b = appendEnvelope(b, &s.Blocker)
 	path := s.End.Path[:min(len(s.End.Path), MaxPath)]
 	if i := slices.IndexFunc(path, func(rank int32) bool { return rank > math.MaxUint16 }); i >= 0 {
 		path = path[:i]
@@ -77,6 +91,16 @@ func (s *Signal) Append(b []byte) []byte {
 		b = binary.LittleEndian.AppendUint16(b, uint16(rank))
 	}
 	return b
+}
+
+// flags returns the flags of the signal as bits.
+func (s *Signal) flags() (bits byte) {
+	for i, set := range []bool{s.Sends, s.Full, s.End.Anchor.Whole} {
+		if set {
+			bits |= 1 << i
+		}
+	}
+	return bits
 }
 
 // appendEnvelope appends the fields of an envelope that identify a call. The priority is not sent.
@@ -93,19 +117,21 @@ func Decode(b []byte, ranks int) (Signal, error) {
 		return Signal{}, fmt.Errorf("stall: decode signal: %d bytes, want %d or more", len(b), signalSize)
 	}
 	r := reader{b}
-	s := Signal{Kind: Kind(r.byte())}
-	s.Comm, s.Seq, s.Call = r.uint64(), r.uint32(), r.call()
+	s := Signal{Kind: Kind(r.byte()), Envelope: r.envelope()}
 	s.At = time.Duration(r.uint64())
 	s.State, s.End.Cause = State(r.byte()), Cause(r.byte())
-	for _, v := range []*int32{&s.End.Rank, &s.End.Hops, &s.End.SameCallPrefix, &s.End.FirmPrefix, &s.End.Slow.From, &s.End.Slow.To} {
+	flags := r.byte()
+	s.Sends, s.Full, s.End.Anchor.Whole = flags&flagSends != 0, flags&flagFull != 0, flags&flagWhole != 0
+	for _, v := range []*int32{&s.End.Rank, &s.End.Hops, &s.End.Anchor.Rank, &s.End.Anchor.Hops, &s.End.Slow.From, &s.End.Slow.To} {
 		*v = int32(r.uint32())
 	}
+	s.End.Anchor.Since = time.Duration(r.uint64())
 	s.End.Slow.ResponseTime = time.Duration(r.uint64())
-	s.Rival = transport.Envelope{Comm: s.Comm, Seq: r.uint32(), Call: r.call()}
+	s.Blocker = r.envelope()
 	for range r.byte() {
 		s.End.Path = append(s.End.Path, int32(r.uint16()))
 	}
-	if s.Kind != Ask && s.Kind != Tell || s.State > Closed || s.End.Cause > Silent || !s.End.isValid(ranks) {
+	if s.Kind != Ask && s.Kind != Tell || s.State > Closed || s.End.Cause > Silent || flags >= flagsEnd || !s.End.isValid(ranks) {
 		return Signal{}, fmt.Errorf("stall: decode signal: a field is out of range for %d ranks", ranks)
 	}
 	return s, nil
@@ -126,8 +152,9 @@ func (r *reader) uint16() uint16 { return binary.LittleEndian.Uint16(r.next(2)) 
 func (r *reader) uint32() uint32 { return binary.LittleEndian.Uint32(r.next(4)) }
 func (r *reader) uint64() uint64 { return binary.LittleEndian.Uint64(r.next(8)) }
 
-// call reads an encoded call.
-func (r *reader) call() transport.Call {
-	c, _ := transport.DecodeCall(r.next(transport.CallSize)) // next gives the length that DecodeCall wants
-	return c
+// envelope reads an encoded envelope.
+func (r *reader) envelope() transport.Envelope {
+	e := transport.Envelope{Comm: r.uint64(), Seq: r.uint32()}
+	e.Call, _ = transport.DecodeCall(r.next(transport.CallSize)) // next gives the length that DecodeCall wants
+	return e
 }

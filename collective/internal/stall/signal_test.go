@@ -26,11 +26,13 @@ func drawSignal(t *rapid.T) Signal {
 		At:       time.Duration(rapid.Int64().Draw(t, "at")),
 		State:    State(rapid.IntRange(0, int(Closed)).Draw(t, "state")),
 		End: End{Cause: Cause(rapid.IntRange(0, int(Silent)).Draw(t, "why")), Rank: rank.Draw(t, "rank"),
-			Hops: count.Draw(t, "hops"), SameCallPrefix: count.Draw(t, "same"), FirmPrefix: count.Draw(t, "firm"),
-			Slow: Link{rank.Draw(t, "from"), rank.Draw(t, "to"), time.Duration(rapid.Int64Range(0, 1<<62).Draw(t, "took"))},
-			Path: rapid.SliceOfN(rapid.Int32Range(0, testRanks-1), 1, MaxPath).Draw(t, "path")},
+			Hops:   count.Draw(t, "hops"),
+			Anchor: Anchor{rank.Draw(t, "anchor"), time.Duration(rapid.Int64Range(0, 1<<62).Draw(t, "since")), count.Draw(t, "to anchor"), rapid.Bool().Draw(t, "whole")},
+			Slow:   Link{rank.Draw(t, "from"), rank.Draw(t, "to"), time.Duration(rapid.Int64Range(0, 1<<62).Draw(t, "took"))},
+			Path:   rapid.SliceOfN(rapid.Int32Range(0, testRanks-1), 1, MaxPath).Draw(t, "path")},
 	}
-	s.Rival = transport.Envelope{Comm: s.Comm, Seq: rapid.Uint32().Draw(t, "rival"), Call: call("rival call")}
+	s.Blocker = transport.Envelope{Comm: rapid.Uint64().Draw(t, "blocker"), Seq: rapid.Uint32().Draw(t, "place"), Call: call("blocking call")}
+	s.Sends, s.Full = rapid.Bool().Draw(t, "sends"), rapid.Bool().Draw(t, "full")
 	return s
 }
 
@@ -65,6 +67,7 @@ func TestSignalRefused(t *testing.T) {
 		"kind": func(s *Signal) { s.Kind = 3 }, "state": func(s *Signal) { s.State = Closed + 1 }, "end": func(s *Signal) { s.End.Cause = Slow },
 		"rank": func(s *Signal) { s.End.Rank = 3 }, "negative rank": func(s *Signal) { s.End.Rank = -2 },
 		"link": func(s *Signal) { s.End.Slow.To = 3 }, "other end": func(s *Signal) { s.End.Slow.From = -2 }, "time": func(s *Signal) { s.End.Slow.ResponseTime = -1 },
+		"anchor": func(s *Signal) { s.End.Anchor.Rank = 3 }, "way to the anchor": func(s *Signal) { s.End.Anchor.Hops = -1 }, "since": func(s *Signal) { s.End.Anchor.Since = -1 },
 		"path": func(s *Signal) { s.End.Path = []int32{3} },
 		"hops": func(s *Signal) { s.End.Hops = 4 }, "deadlock of none": func(s *Signal) { s.End.Cause, s.End.Path = Deadlock, nil },
 	} {
