@@ -22,7 +22,8 @@
 // external (_test) packages.
 //
 // If the function returns an error at a rank, this rank revokes the communicator, so that the other ranks end too. The test fails
-// with the errors of all ranks.
+// with the errors of all ranks. It also fails, with an error that names the rank, if a rank returns while others wait for its next
+// call.
 package cluster
 
 import (
@@ -152,7 +153,8 @@ func runOver(t testing.TB, ts []transport.Transport, o collective.Options, f fun
 	return errs
 }
 
-// atRank calls f. It revokes the communicator unless f returns nil, even if f ends its goroutine by t.FailNow or a panic.
+// atRank calls f. It revokes the communicator unless f returns nil, even if f ends its goroutine by t.FailNow or a panic. If f
+// returns nil, a rank that waits for a further call of this rank gets an error that names this rank.
 func atRank(t testing.TB, c *collective.Comm, f func(ctx context.Context, c *collective.Comm) error) error {
 	err := errEnded
 	defer func() {
@@ -160,7 +162,9 @@ func atRank(t testing.TB, c *collective.Comm, f func(ctx context.Context, c *col
 			c.Revoke(err)
 		}
 	}()
-	err = f(t.Context(), c)
+	if err = f(t.Context(), c); err == nil {
+		c.Finish()
+	}
 	return err
 }
 

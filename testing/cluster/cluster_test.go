@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"go.uber.org/goleak"
 
@@ -191,4 +192,25 @@ func TestWithOptions(t *testing.T) {
 	if begun.Load() != 3 {
 		t.Errorf("%d calls have begun, want 3", begun.Load())
 	}
+}
+
+// A rank that returns after one call too few is named by the ranks that wait for it.
+func TestRankReturnsEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		errs := cluster.Run(t, 4, func(ctx context.Context, c *collective.Comm) error {
+			v := make([]float32, 1000)
+			if c.Rank() != 1 {
+				if err := collective.AllReduce(ctx, c, v, v, collective.Sum[float32]); err != nil {
+					return err
+				}
+			}
+			return collective.AllReduce(ctx, c, v, v, collective.Sum[float32])
+		}, cluster.MayFail())
+		for rank, err := range errs {
+			var abort *collective.AbortError
+			if named := errors.As(err, &abort) && abort.Rank == 1; named == (rank == 1) {
+				t.Errorf("rank %d: %v", rank, err)
+			}
+		}
+	})
 }
