@@ -36,7 +36,7 @@ func IAllReduce[T Number](ctx context.Context, c *Comm, dst, src []T, op Op[T]) 
 // planAllReduce fills in the plan except its body.
 func planAllReduce[T Number](p *plan, c *Comm, dst, src []T, red *Reduction[T]) {
 	p.describe(c.orInvalid(), &vector{kind: transport.KindAllReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
-		root: noRoot, op: red.Name, ordered: !red.Commutative})
+		root: noRoot, op: red.Name, width: red.Width, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	checkReduction(p, red.Fold)
 	checkVectors(p, c, dst, src, dst)
@@ -166,12 +166,13 @@ func recursiveDoubling[T Number](o *operation, g subgroup, dst, src []T, red Red
 // than halve, so that each sum is over a contiguous block of members.
 func rabenseifner[T Number](o *operation, g subgroup, v []T, red Reduction[T]) error {
 	// The first exchange receives at most half of the vector, and later exchanges receive less.
-	other := scratch[T](o, (len(v)+1)/2)
+	half, _ := halve(v, false, red.Width)
+	other := scratch[T](o, len(half))
 	var windows [][]T
 	w := v
 	for d := 1; d < g.size; d *= 2 {
 		partner := g.commRank(g.rank ^ d)
-		keep, give := halve(w, g.rank&d != 0)
+		keep, give := halve(w, g.rank&d != 0, red.Width)
 		in := other[:len(keep)]
 		if err := o.exchange(partner, kernel.Bytes(give), partner, kernel.Bytes(in)); err != nil {
 			return err
@@ -183,7 +184,7 @@ func rabenseifner[T Number](o *operation, g subgroup, v []T, red Reduction[T]) e
 	for d := g.size / 2; d >= 1; d /= 2 {
 		partner := g.commRank(g.rank ^ d)
 		last := len(windows) - 1
-		keep, give := halve(windows[last], g.rank&d != 0)
+		keep, give := halve(windows[last], g.rank&d != 0, red.Width)
 		if err := o.exchange(partner, kernel.Bytes(keep), partner, kernel.Bytes(give)); err != nil {
 			return err
 		}
@@ -192,9 +193,13 @@ func rabenseifner[T Number](o *operation, g subgroup, v []T, red Reduction[T]) e
 	return nil
 }
 
-// halve returns the half of w that this member keeps and the half that it sends away.
-func halve[T any](w []T, upper bool) (keep, give []T) {
+// halve returns the half of w that this member keeps and the half that it sends away. Both have whole
+// groups of width elements.
+func halve[T any](w []T, upper bool, width int) (keep, give []T) {
 	mid := (len(w) + 1) / 2
+	if width > 1 {
+		mid = (len(w)/width + 1) / 2 * width
+	}
 	if upper {
 		return w[mid:], w[:mid]
 	}

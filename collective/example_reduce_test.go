@@ -193,3 +193,20 @@ func ExampleIAllReduceCoded() {
 	// rank 0: [2 1 -6]
 	// rank 1: [2 1 -6]
 }
+
+// The rank with the least loss and the rank with the greatest: vectors of pairs of a value and its index.
+func ExampleMinLoc() {
+	group(3, func(ctx context.Context, c *collective.Comm) (any, error) {
+		loss := []float64{0.5, 0.25, 0.75}[c.Rank()]
+		best, worst := []float64{loss, float64(c.Rank())}, []float64{loss, float64(c.Rank())}
+		if err := collective.AllReduce(ctx, c, best, best, collective.MinLoc[float64]); err != nil {
+			return nil, err
+		}
+		err := collective.AllReduce(ctx, c, worst, worst, collective.MaxLoc[float64])
+		return fmt.Sprint(best, worst), err
+	})
+	// Output:
+	// rank 0: [0.25 1] [0.75 2]
+	// rank 1: [0.25 1] [0.75 2]
+	// rank 2: [0.25 1] [0.75 2]
+}

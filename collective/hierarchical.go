@@ -45,8 +45,9 @@ const (
 func allReduceHierarchical[T Number](o *operation, dst, src []T, red Reduction[T]) error {
 	whole := red // with the final function, which applies to the result of all ranks
 	red.Finish = nil
+	width := max(1, red.Width)
 	l := hierarchical[T]{operation: o, dst: dst, src: src, op: func() Reduction[T] { return red },
-		pieceLength: max(1, levelSegments*o.opts.Segment/kernel.Size[T]()), inFlight: make(chan *Handle, levelWindow)}
+		pieceLength: max(1, levelSegments*o.opts.Segment/kernel.Size[T]()/width) * width, inFlight: make(chan *Handle, levelWindow)}
 	if err := l.run(); err != nil {
 		return err
 	}

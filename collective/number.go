@@ -19,7 +19,8 @@ type (
 	Op[T Number] = ring.Op[T]
 )
 
-// NewOp returns an Op for a user's own associative function; see ring.NewOp.
+// NewOp returns an Op for a user's own associative function; see ring.NewOp. If the function reduces
+// several elements as one, such as pairs, call OfWidth on the result.
 func NewOp[T Number](name string, commutative bool, fold func(dst, a, b []T)) Op[T] {
 	return ring.NewOp(name, commutative, fold)
 }
@@ -35,6 +36,13 @@ func Min[T Number]() Reduction[T] { return ring.Min[T]() }
 
 // Max takes the greater element; see ring.Max.
 func Max[T Number]() Reduction[T] { return ring.Max[T]() }
+
+// MinLoc finds the least values of all ranks and their indices, in vectors of pairs; see ring.MinLoc.
+func MinLoc[T Number]() Reduction[T] { return ring.MinLoc[T]() }
+
+// MaxLoc finds the greatest values of all ranks and their indices, in vectors of pairs; see
+// ring.MaxLoc.
+func MaxLoc[T Number]() Reduction[T] { return ring.MaxLoc[T]() }
 
 // Average is the sum divided by the number of reduced ranks: all ranks, in Scan the ranks
 // up to the caller, and in ExScan the ranks below it.

@@ -38,6 +38,7 @@ type plan struct {
 type operation struct {
 	*Comm
 	env          transport.Envelope // identifies the messages of the call
+	segment      int                // maximum bytes of a message, as in env.Call
 	peer         int                // other rank of a Send or Recv, as a rank of the transport; else -1
 	sends        bool               // the call is a Send
 	needsBarrier bool               // see plan
@@ -154,7 +155,7 @@ func (c *Comm) admit(p *plan) error {
 // describe fills in the fields that come from the communicator and the description of the
 // call. The caller fills in the place in the sequence.
 func (o *operation) describe(c *Comm, call *transport.Call) {
-	o.Comm = c
+	o.Comm, o.segment = c, int(call.Segment)
 	o.env.Comm, o.env.Call, o.env.Priority = c.id, *call, c.priority
 }
 

@@ -24,6 +24,7 @@ type vector struct {
 	typ   dtype.Type
 	root  int
 	op    string // name of the reduction
+	width int    // of the reduction; 0 stands for 1
 	// ordered is set for a reduction that does not commute.
 	ordered bool
 	counts  []int // elements of each rank, if they may differ; else nil
@@ -53,8 +54,28 @@ func (p *plan) describe(c *Comm, v *vector) {
 	if p.call.Algorithm == Ring {
 		p.call.Layout = c.order.layout(p.call.Layout)
 	}
+	if v.width > 1 {
+		p.describeWidth(v)
+	}
 	if rooted(v.kind) && (v.root < 0 || v.root >= c.size) {
 		p.fail("root %d, want 0 or more and less than the number of ranks, %d", v.root, c.size)
+	}
+}
+
+// describeWidth describes a reduction of groups of elements. Messages have whole groups, because some
+// algorithms reduce each message when it arrives.
+func (p *plan) describeWidth(v *vector) {
+	if v.width > ring.MaxWidth {
+		p.fail("the reduction has the width %d, want at most %d", v.width, ring.MaxWidth)
+		return
+	}
+	p.call.Width = uint8(v.width)
+	group := v.width * v.size
+	p.call.Segment = uint32(max(1, int(p.call.Segment)/group) * group)
+	for _, n := range append([]int{v.count}, v.counts...) {
+		if n%v.width != 0 {
+			p.fail("%d elements, want a multiple of %d, the width of %s", n, v.width, v.op)
+		}
 	}
 }
 

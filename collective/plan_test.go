@@ -140,8 +140,8 @@ func TestHalve(t *testing.T) {
 		for i := range w {
 			w[i] = i
 		}
-		low, high := halve(w, false)
-		high2, low2 := halve(w, true)
+		low, high := halve(w, false, 1)
+		high2, low2 := halve(w, true, 1)
 		if !slices.Equal(append(slices.Clone(low), high...), w) || !slices.Equal(low, low2) || !slices.Equal(high, high2) {
 			t.Errorf("%v became %v and %v, or %v and %v", w, low, high, low2, high2)
 		}

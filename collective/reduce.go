@@ -29,7 +29,7 @@ func planReduce[T Number](c *Comm, dst, src []T, op Op[T], root int) plan {
 	c = c.orInvalid()
 	red := orEmptyOp(op)()
 	p := newPlan(c, vector{kind: transport.KindReduce, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
-		root: root, op: red.Name, ordered: !red.Commutative})
+		root: root, op: red.Name, width: red.Width, ordered: !red.Commutative})
 	p.needsBarrier = true
 	checkReduction(&p, red.Fold)
 	checkFreed(&p, c, src)
@@ -105,7 +105,7 @@ func (o *operation) transfer(from, to int, buf []byte) error {
 
 // reduceRing reduces by a reduce-scatter around a ring, after which root gathers the chunks.
 func reduceRing[T Number](o *operation, v, src []T, red Reduction[T], root int) error {
-	b := ring.Chunks(len(src), o.size)
+	b := ring.ChunksOf(len(src), o.size, red.Width)
 	mine := v[b[o.rank]:b[o.rank+1]]
 	if err := ring.ReduceScatter(context.Background(), o.ring(), mine, src, b, red); err != nil {
 		return err
@@ -115,7 +115,7 @@ func reduceRing[T Number](o *operation, v, src []T, red Reduction[T], root int) 
 
 // ReduceScatter reduces the vectors src of all ranks. Each rank gets its Chunk of the result in
 // dst, which has the length of that chunk. dst may be the part of src at the position of the chunk,
-// but no other part.
+// but no other part. For an op of width w the chunks are those of len(src)/w groups.
 //
 // Costs for n ranks and S bytes: ring, n-1 steps and (n-1)/n S bytes sent; tree, 2 lg n
 // steps, up and down.
@@ -146,12 +146,12 @@ func IReduceScatterV[T Number](ctx context.Context, c *Comm, dst, src []T, count
 func planReduceScatter[T Number](c *Comm, dst, src []T, counts []int, varied bool, op Op[T]) plan {
 	c = c.orInvalid()
 	red := orEmptyOp(op)()
-	b := ring.Chunks(len(src), c.size)
+	b := ring.ChunksOf(len(src), c.size, red.Width)
 	if varied {
 		b = offsets(counts)
 	}
 	p := newPlan(c, vector{kind: transport.KindReduceScatter, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
-		root: noRoot, op: red.Name, ordered: !red.Commutative, counts: counts})
+		root: noRoot, op: red.Name, width: red.Width, ordered: !red.Commutative, counts: counts})
 	checkReduction(&p, red.Fold)
 	if varied {
 		p.checkCounts(c, "src", len(src), counts)
@@ -164,7 +164,7 @@ func planReduceScatter[T Number](c *Comm, dst, src []T, counts []int, varied boo
 	}
 	// A ring sends no message for an empty chunk. A call with an empty chunk ends with a barrier,
 	// so that no rank returns before all ranks have begun the call.
-	p.needsBarrier = p.call.Algorithm == Tree || len(src) < c.size || slices.Contains(counts, 0)
+	p.needsBarrier = p.call.Algorithm == Tree || len(src) < c.size*max(1, red.Width) || slices.Contains(counts, 0)
 	p.body = func(o *operation) error {
 		if o.env.Call.Algorithm == SharedMemory {
 			return reduceScatterShared(o, dst, src, b, red)

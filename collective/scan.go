@@ -41,7 +41,7 @@ func planScan[T Number](c *Comm, kind transport.Kind, dst, src []T, op Op[T]) pl
 	c = c.orInvalid()
 	red := orEmptyOp(op)()
 	p := newPlan(c, vector{kind: kind, typ: dtype.TypeOf[T](), size: kernel.Size[T](), count: len(src),
-		root: noRoot, op: red.Name, ordered: !red.Commutative})
+		root: noRoot, op: red.Name, width: red.Width, ordered: !red.Commutative})
 	p.check("dst", len(dst), len(src))
 	checkReduction(&p, red.Fold)
 	checkVectors(&p, c, dst, src, dst)

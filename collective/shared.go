@@ -57,9 +57,12 @@ type lane struct {
 	bounds  []int       // cached result of chunks for the last length
 }
 
-// chunks is ring.Chunks for the ranks of the lane. Only the call that holds the lock may use
+// chunks is ring.ChunksOf for the ranks of the lane. Only the call that holds the lock may use
 // it; the result is valid until the next call.
-func (l *lane) chunks(length int) []int {
+func (l *lane) chunks(length, width int) []int {
+	if width > 1 {
+		return ring.ChunksOf(length, len(l.ranks), width)
+	}
 	if l.bounds == nil || l.bounds[len(l.ranks)] != length {
 		l.bounds = ring.Chunks(length, len(l.ranks))
 	}
@@ -164,7 +167,7 @@ func difference(e, o transport.Envelope) string {
 // so the priority is left out: it may differ between ranks.
 func pack(e *transport.Envelope, h *shm.Header) {
 	c := &e.Call
-	h[0], h[1] = e.Comm, uint64(e.Seq)|uint64(c.Kind)<<32|uint64(c.Type)<<40|uint64(c.Algorithm)<<48
+	h[0], h[1] = e.Comm, uint64(e.Seq)|uint64(c.Kind)<<32|uint64(c.Type)<<40|uint64(c.Algorithm)<<48|uint64(c.Width)<<56
 	h[2], h[3] = binary.LittleEndian.Uint64(c.Op[:]), binary.LittleEndian.Uint64(c.Op[8:])
 	h[4], h[5] = c.Count, uint64(uint32(c.Root))|uint64(c.Layout)<<32
 	h[6] = uint64(c.Segment)
@@ -173,7 +176,7 @@ func pack(e *transport.Envelope, h *shm.Header) {
 // envelopeOf decodes the output of pack.
 func envelopeOf(h shm.Header) transport.Envelope {
 	e := transport.Envelope{Comm: h[0], Seq: uint32(h[1]), Call: transport.Call{
-		Kind: transport.Kind(h[1] >> 32), Type: dtype.Type(h[1] >> 40), Algorithm: Algorithm(h[1] >> 48),
+		Kind: transport.Kind(h[1] >> 32), Type: dtype.Type(h[1] >> 40), Algorithm: Algorithm(h[1] >> 48), Width: uint8(h[1] >> 56),
 		Root: int32(h[5]), Layout: uint32(h[5] >> 32), Count: h[4], Segment: uint32(h[6])}}
 	binary.LittleEndian.PutUint64(e.Call.Op[:], h[2])
 	binary.LittleEndian.PutUint64(e.Call.Op[8:], h[3])
@@ -192,7 +195,7 @@ func arenaOffsets[T Number](o *operation, dst, src []T) shm.Offsets {
 // reducerOf returns the reduction for package shm. shm reduces in the order of ranks, so reductions
 // that do not commute are allowed.
 func reducerOf[T Number](red Reduction[T]) shm.Reducer[T] {
-	return shm.Reducer[T]{Pair: red.Fold, All: red.FoldAll}
+	return shm.Reducer[T]{Width: red.Width, Pair: red.Fold, All: red.FoldAll}
 }
 
 // allReduceShared is AllReduce in shared memory. A short vector is posted together with the header.
@@ -205,7 +208,7 @@ func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) err
 		}
 		r := arenaOffsets(o, dst, src)
 		l.PostVectors(h, kernel.Bytes(src), r)
-		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src)), Reduce: reducerOf(red)}
+		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src), red.Width), Reduce: reducerOf(red)}
 		err := shm.AllReduce(l, v, shm.Everyone)
 		if err != nil && r.Dst != 0 { // a rank that has read the position may still write to dst
 			return errors.Join(err, o.shared.Arena.Abandon(kernel.Bytes(dst)))
@@ -220,7 +223,7 @@ func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) err
 
 // reduceShared is Reduce in shared memory.
 func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root int) error {
-	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.Chunks(len(src), o.size), Reduce: reducerOf(red)}
+	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.ChunksOf(len(src), o.size, red.Width), Reduce: reducerOf(red)}
 	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
 		l.Post(h, shm.Offsets{})
 		return shm.AllReduce(l, v, root)

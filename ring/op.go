@@ -27,6 +27,10 @@ type Reduction[T Number] struct {
 	// Commutative allows a reduction in another order than the order of the ranks. Every reduction
 	// must be associative.
 	Commutative bool
+	// Width, if it is more than 1, is the number of consecutive elements that Fold reduces as one
+	// group, such as 2 for pairs of a value and an index; at most MaxWidth. The lengths of vectors
+	// and chunks are then multiples of Width, and the functions below get whole groups only.
+	Width int
 	// Fold reduces two vectors: dst[i] = a[i] op b[i]. All three have the same length; dst may be a
 	// or b. Unless Commutative is set, the elements of a come from lower ranks than the elements of
 	// b. Fold may be called on any part of the vectors and from several goroutines at once.
@@ -40,17 +44,32 @@ type Reduction[T Number] struct {
 	Finish func(v []T, n int)
 }
 
+// MaxWidth is the maximum of Reduction.Width.
+const MaxWidth = 32
+
 // Op is a function that returns a reduction. The functions of package collective have a parameter
 // of this type, so that users pass Sum[float32] without calling it.
 type Op[T Number] func() Reduction[T]
 
 // NewOp returns an Op for a user's own associative function. fold sets dst[i] = a[i] op b[i]; dst
 // may be a or b. fold may be called on any part of the vectors and from several goroutines at once.
-// If commutative is false, a always comes from lower ranks than b; the ring algorithms then refuse
-// the operation.
+// If it reduces several elements as one, such as pairs, use OfWidth. If commutative is false, a
+// always comes from lower ranks than b; the ring algorithms then refuse the operation.
 func NewOp[T Number](name string, commutative bool, fold func(dst, a, b []T)) Op[T] {
 	return func() Reduction[T] {
 		return Reduction[T]{Name: name, Commutative: commutative, Fold: fold}
+	}
+}
+
+// OfWidth returns the Op for groups of n elements: fold then gets whole groups only. See
+// Reduction.Width.
+//
+//	pairs := ring.NewOp("nearest", true, nearest).OfWidth(2)
+func (op Op[T]) OfWidth(n int) Op[T] {
+	return func() Reduction[T] {
+		r := op()
+		r.Width = n
+		return r
 	}
 }
 

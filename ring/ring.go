@@ -65,11 +65,14 @@ func AllReduce[T Number](ctx context.Context, r Ring, dst, src []T, op Reduction
 	if len(dst) != len(src) {
 		return fmt.Errorf("ring: %w: len(dst) is %d and len(src) is %d, want equal lengths", ErrArgument, len(dst), len(src))
 	}
+	if err := checkWidth(op.Width, len(src)); err != nil {
+		return err
+	}
 	if r.Size == 1 {
 		copy(dst, src)
 	} else {
 		p := pipeline[T]{
-			schedule: allReduce(r.turn(), Chunks(len(src), r.Size), segmentOf[T](r)),
+			schedule: allReduce(r.turn(), ChunksOf(len(src), r.Size, op.Width), segmentOf[T](r, op.Width)),
 			link:     r.Link, memory: r.Memory, dst: dst, src: src, fold: op.Fold,
 		}
 		if err := p.run(ctx); err != nil {
@@ -95,6 +98,9 @@ func ReduceScatter[T Number](ctx context.Context, r Ring, dst, src []T, bounds [
 	if err := r.checkBounds(bounds, len(src)); err != nil {
 		return err
 	}
+	if err := checkWidth(op.Width, bounds...); err != nil {
+		return err
+	}
 	if own := bounds[r.Rank+1] - bounds[r.Rank]; len(dst) != own {
 		return fmt.Errorf("ring: %w: len(dst) is %d, but chunk %d has %d elements", ErrArgument, len(dst), r.Rank, own)
 	}
@@ -102,7 +108,7 @@ func ReduceScatter[T Number](ctx context.Context, r Ring, dst, src []T, bounds [
 		copy(dst, src)
 	} else {
 		p := pipeline[T]{
-			schedule: reduceScatter(r.turn(), bounds, segmentOf[T](r)),
+			schedule: reduceScatter(r.turn(), bounds, segmentOf[T](r, op.Width)),
 			link:     r.Link, memory: r.Memory, dst: dst, src: src, fold: op.Fold, scattered: true,
 		}
 		if err := p.run(ctx); err != nil {
@@ -127,7 +133,7 @@ func AllGather[T Number](ctx context.Context, r Ring, dst []T, bounds []int) err
 		return nil
 	}
 	p := pipeline[T]{
-		schedule: allGather(r.turn(), bounds, segmentOf[T](r)),
+		schedule: allGather(r.turn(), bounds, segmentOf[T](r, 1)),
 		link:     r.Link, memory: r.Memory, dst: dst, src: dst,
 	}
 	return p.run(ctx)
@@ -147,7 +153,7 @@ func Broadcast[T Number](ctx context.Context, r Ring, dst []T, root int) error {
 	}
 	distance := modulo(r.turn().place-r.placeOf(root), r.Size)
 	p := pipeline[T]{
-		schedule: broadcast(distance, r.Size, len(dst), segmentOf[T](r)),
+		schedule: broadcast(distance, r.Size, len(dst), segmentOf[T](r, 1)),
 		link:     r.Link, memory: r.Memory, dst: dst, src: dst,
 	}
 	return p.run(ctx)
@@ -162,6 +168,17 @@ func Chunks(n, size int) []int {
 		if i < n%size {
 			bounds[i+1]++
 		}
+	}
+	return bounds
+}
+
+// ChunksOf is Chunks for a reduction of the given width: it cuts groups of width elements, so that
+// the chunks have whole groups. n is a multiple of width.
+func ChunksOf(n, size, width int) []int {
+	width = max(1, width)
+	bounds := Chunks(n/width, size)
+	for i := range bounds {
+		bounds[i] *= width
 	}
 	return bounds
 }
@@ -216,6 +233,17 @@ func (r Ring) checkReduction(op string, commutative bool) error {
 	return r.check()
 }
 
+// checkWidth returns an error that wraps ErrArgument unless all bounds are between groups of width
+// elements.
+func checkWidth(width int, bounds ...int) error {
+	for _, b := range bounds {
+		if width > 1 && b%width != 0 {
+			return fmt.Errorf("ring: %w: a chunk ends at element %d, want a multiple of the width %d", ErrArgument, b, width)
+		}
+	}
+	return nil
+}
+
 // checkBounds returns an error that wraps ErrArgument unless bounds cuts n elements into Size
 // chunks.
 func (r Ring) checkBounds(bounds []int, n int) error {
@@ -234,9 +262,11 @@ func (r Ring) checkBounds(bounds []int, n int) error {
 	return nil
 }
 
-// segmentOf returns the number of elements of T in a segment, at least 1.
-func segmentOf[T Number](r Ring) int {
-	return max(1, r.Segment/kernel.Size[T]())
+// segmentOf returns the number of elements of T in a segment: a multiple of width, at least one
+// group.
+func segmentOf[T Number](r Ring, width int) int {
+	width = max(1, width)
+	return max(1, r.Segment/kernel.Size[T]()/width) * width
 }
 
 // finish applies op.Finish, if any, to the reduced vector of n ranks.

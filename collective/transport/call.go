@@ -47,6 +47,7 @@ type Call struct {
 	Type dtype.Type // of the elements, zero if the call has none
 	// Algorithm is the algorithm that was chosen for the call, never Auto.
 	Algorithm Algorithm
+	Width     uint8    // elements of a group that the reduction combines as one; 0 stands for 1
 	Op        [16]byte // name of the reduction, truncated or padded with zeros
 	Root      int32    // -1 if the call has none
 	Layout    uint32   // hash of the counts of the ranks and of the order of a ring, 0 if both are the defaults
@@ -59,7 +60,7 @@ const CallSize = 40
 
 // Append appends the encoded call to b: CallSize bytes, integers in little-endian order.
 func (c Call) Append(b []byte) []byte {
-	b = append(b, byte(c.Kind), byte(c.Type), byte(c.Algorithm), 0)
+	b = append(b, byte(c.Kind), byte(c.Type), byte(c.Algorithm), c.Width)
 	b = append(b, c.Op[:]...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(c.Root))
 	b = binary.LittleEndian.AppendUint32(b, c.Layout)
@@ -73,7 +74,7 @@ func DecodeCall(b []byte) (Call, error) {
 	if len(b) < CallSize {
 		return Call{}, fmt.Errorf("transport: decode call: %d bytes, want %d", len(b), CallSize)
 	}
-	c := Call{Kind: Kind(b[0]), Type: dtype.Type(b[1]), Algorithm: Algorithm(b[2])}
+	c := Call{Kind: Kind(b[0]), Type: dtype.Type(b[1]), Algorithm: Algorithm(b[2]), Width: b[3]}
 	copy(c.Op[:], b[4:20])
 	c.Root = int32(binary.LittleEndian.Uint32(b[20:]))
 	c.Layout = binary.LittleEndian.Uint32(b[24:])
@@ -95,6 +96,9 @@ func (c Call) String() string {
 	}
 	if op := strings.TrimRight(string(c.Op[:]), "\x00"); op != "" {
 		fmt.Fprintf(&s, " %s", strings.ToValidUTF8(op, "?"))
+	}
+	if c.Width > 0 {
+		fmt.Fprintf(&s, " of width %d", c.Width)
 	}
 	if c.Root >= 0 {
 		fmt.Fprintf(&s, " root %d", c.Root)

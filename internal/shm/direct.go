@@ -94,6 +94,14 @@ func (l *Lane) mapped(bytes int) bool {
 	return true
 }
 
+// wholeEdges reports whether the parts of the vectors outside their whole pages have whole groups of
+// the reduction. It is the same at all ranks of vectors that mapped has accepted.
+func wholeEdges[T dtype.Number](l *Lane, v Vectors[T]) bool {
+	size := kernel.Size[T]()
+	head, tail := l.slotOf(l.rank).offsets.Dst.PageEdges(len(v.Src) * size)
+	return head/size%v.Reduce.group() == 0 && tail/size%v.Reduce.group() == 0
+}
+
 // direct runs the direct engine on vectors that all ranks have mapped.
 func direct[T dtype.Number](l *Lane, length int, fold Reducer[T]) error {
 	l.directCalls++
@@ -108,7 +116,7 @@ func direct[T dtype.Number](l *Lane, length int, fold Reducer[T]) error {
 		if i > 0 && !l.canSteal(owner, bytes) || !l.claim(owner) {
 			continue
 		}
-		first, end := l.chunkBounds(head/size, length-tail/size, cacheLine/size, owner)
+		first, end := l.chunkBounds(head/size, length-tail/size, cacheLine/size*fold.group(), owner)
 		reduceChunk(l, bytes, first, end, fold)
 		// Ranks in finish wait for this counter.
 		l.publish(&l.areas[owner].chunk.folded, l.directCalls)
@@ -149,6 +157,7 @@ func reduceRange[T dtype.Number](l *Lane, first, end int, fold Reducer[T], nonTe
 	if fold.All == nil {
 		step = min(pairBlock, len(l.blocks[l.rank])) / kernel.Size[T]() // partial results go to the rank's blocks
 	}
+	step -= step % fold.group()
 	for ; first < end; first += step {
 		reduceBlock(l, first, min(first+step, end), fold, nonTemporal)
 		l.watch(-1)

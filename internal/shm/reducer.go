@@ -7,6 +7,10 @@ import (
 
 // Reducer is a reduction of vectors.
 type Reducer[T dtype.Number] struct {
+	// Width is the number of consecutive elements that are reduced as one group; 0 stands for 1.
+	// Lengths and bounds of chunks are multiples of it, and Pair and All get whole groups only. A
+	// group has at most 256 bytes, so that it fits any chunk of a block.
+	Width int
 	// Pair sets dst = a op b, where a comes from lower ranks than b, and dst may be a or b.
 	Pair func(dst, a, b []T)
 	// All, if not nil, reduces any number of vectors in one pass into each vector of dst. The
@@ -14,6 +18,9 @@ type Reducer[T dtype.Number] struct {
 	// read again soon and may be written by non-temporal stores.
 	All func(dst, from [][]T, nonTemporal int)
 }
+
+// group returns the number of elements that are reduced as one.
+func (f Reducer[T]) group() int { return max(1, f.Width) }
 
 // nonTemporalFrom returns the total size of all ranks' results, in bytes, from which results are
 // written by non-temporal stores: a result of this size would evict its own beginning from the

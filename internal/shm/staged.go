@@ -39,7 +39,7 @@ func allReduce[T dtype.Number](l *Lane, v Vectors[T], root int) error {
 	if err := l.AwaitAll(); err != nil {
 		return err
 	}
-	if root == Everyone && l.mapped(len(v.Src)*kernel.Size[T]()) {
+	if root == Everyone && l.mapped(len(v.Src)*kernel.Size[T]()) && wholeEdges(l, v) {
 		return direct(l, len(v.Src), v.Reduce)
 	}
 	return stage(l, v, phases{reduce: true, distribute: true, root: root})
@@ -109,6 +109,9 @@ func stage[T dtype.Number](l *Lane, v Vectors[T], p phases) error {
 	s.stride = s.block / l.size &^ (cacheLine - 1)
 	// One cache line is left free for the offset of a piece (see pieceIn).
 	s.width = (s.stride - cacheLine) / kernel.Size[T]()
+	if p.reduce {
+		s.width -= s.width % v.Reduce.group()
+	}
 	for i := range l.size {
 		s.count = max(s.count, (v.Bounds[i+1]-v.Bounds[i]+s.width-1)/s.width)
 	}
