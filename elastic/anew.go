@@ -16,16 +16,6 @@ type anewError struct{ first []Member }
 // Error implements error.
 func (anewError) Error() string { return "no member of the job is left" }
 
-// Begin tells a newcomer that no member lives, and which peers form a new first view; this peer is
-// one of them. Only a launcher that has started all peers can call Begin, because only such a
-// launcher observes all deaths. A peer that does not wait to join ignores the call. Begin does not
-// block.
-func (g *Group) Begin(first []Member) { g.endWait(anewError{first}) }
-
-// Finished tells a newcomer that the job has finished: Next returns ErrFinished. Finished does not
-// block.
-func (g *Group) Finished() { g.endWait(ErrFinished) }
-
 // orders holds the requests that a program or its launcher has made to a group. It is safe for
 // concurrent use.
 type orders struct {
@@ -38,6 +28,16 @@ type orders struct {
 func newOrders() orders {
 	return orders{leaves: make(chan struct{}), reason: make(chan error, 1)}
 }
+
+// Begin tells a newcomer that no member lives, and which peers form a new first view; this peer is
+// one of them. Only a launcher that has started all peers can call Begin, because only such a
+// launcher observes all deaths. A peer that does not wait to join ignores the call. Begin does not
+// block.
+func (o *orders) Begin(first []Member) { o.endWait(anewError{first}) }
+
+// Finished tells a newcomer that the job has finished: Next returns ErrFinished. Finished does not
+// block.
+func (o *orders) Finished() { o.endWait(ErrFinished) }
 
 // leave orders the group to leave.
 func (o *orders) leave() { o.leaving.Do(func() { close(o.leaves) }) }

@@ -43,6 +43,9 @@ type Config struct {
 	// Peers are the members of the first view in rank order, Self among them; nil for a newcomer to
 	// a running job.
 	Peers []Member
+	// Job identifies the job (see Run): any text that is equal at all members, and differs from
+	// other jobs. "" derives it from Peers. A newcomer may leave it out.
+	Job string
 	// Contacts returns members to which a newcomer may make its offer. It is called repeatedly and
 	// may return more members over time.
 	Contacts func() []Member
@@ -168,6 +171,7 @@ func (g *Group) join(ctx context.Context) error {
 	}
 	g.replace(d, nil)
 	g.void, g.fresh = g.cfg.Peers == nil, g.cfg.Peers == nil
+	g.runIDs = newRunIDs(&g.cfg)
 	if g.cfg.Started != nil {
 		g.cfg.Started(g)
 	}

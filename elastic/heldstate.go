@@ -14,6 +14,7 @@ import (
 // owns it, except the registration.
 type heldState struct {
 	registration
+	runIDs
 	updates  int64            // the last step that was committed or applied here, whose update State can write; -1 after a Load
 	void     bool             // State is not the job's state and must be copied
 	fresh    bool             // this identity has joined and was in no session yet
@@ -26,7 +27,7 @@ type heldState struct {
 // account returns this member's report on its state, with the digest of the state if the argument
 // digest is true.
 func (h *heldState) account(digest bool) (account, error) {
-	a := account{fresh: h.fresh, holds: h.state != nil, settings: settingsHash(h.settings)}
+	a := account{fresh: h.fresh, holds: h.state != nil, settings: settingsHash(h.settings), job: h.job, run: h.run}
 	switch {
 	case h.state == nil:
 	// A state that is void has no step, so this member has to copy another member's state.
@@ -62,6 +63,9 @@ func (h *heldState) commit(step int64) error {
 // beginAnew makes this peer's State the state of the job. It is called when no other member lives.
 func (h *heldState) beginAnew() {
 	h.void, h.fresh, h.levels = false, false, false
+	if h.run == 0 {
+		h.run = h.job
+	}
 	if h.state != nil {
 		h.donor.Reset(max(h.state.Step(), 0))
 	}

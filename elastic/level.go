@@ -28,23 +28,26 @@ type account struct {
 	stopped bool
 	// ended means that the member knows that members have left because the job is at its end.
 	ended bool
+	// job and run are the IDs of the training; 0 if the member does not know them yet.
+	job, run uint64
 }
 
 // accountWords is the number of int64 of an encoded account.
-const accountWords = 10
+const accountWords = 12
 
 // words returns the encoded account: one int64 per field.
 func (a account) words() []int64 {
 	number := map[bool]int64{true: 1}
 	return []int64{number[a.holds], a.step, a.updates, number[a.fresh], int64(a.settings), int64(a.digest),
-		int64(a.loop), a.until, number[a.stopped], number[a.ended]}
+		int64(a.loop), a.until, number[a.stopped], number[a.ended], int64(a.job), int64(a.run)}
 }
 
 // accountsOf is the inverse of words, for the accounts of all ranks.
 func accountsOf(words []int64) []account {
 	var all []account
 	for w := range slices.Chunk(words, accountWords) {
-		all = append(all, account{w[0] != 0, w[1], w[2], w[3] != 0, uint64(w[4]), uint64(w[5]), int(w[6]), w[7], w[8] != 0, w[9] != 0})
+		all = append(all, account{w[0] != 0, w[1], w[2], w[3] != 0, uint64(w[4]), uint64(w[5]), int(w[6]), w[7], w[8] != 0, w[9] != 0,
+			uint64(w[10]), uint64(w[11])})
 	}
 	return all
 }
@@ -62,24 +65,16 @@ type copying struct {
 // accounts, so all members compute the same transfers. An error names members that can never be
 // level.
 func copies(all []account) ([]copying, error) {
-	var ahead []int
-	high := int64(-1)
 	for rank, a := range all {
 		if a.holds != all[0].holds {
 			return nil, fmt.Errorf("rank 0 and rank %d: only one of them has registered a state: call Hold at all peers, or at none", rank)
 		}
-		if a.step > high {
-			high, ahead = a.step, nil
-		}
-		if a.step == high {
-			ahead = append(ahead, rank)
-		}
 	}
+	ahead := leaders(all)
+	high := all[ahead[0]].step
 	if high < 0 {
 		return nil, fmt.Errorf("no member holds a valid state: start the job again, from a checkpoint if there is one")
 	}
-	// Only members that hold the most common state may send it.
-	ahead = sameStates(all, ahead)
 	var out []copying
 	for rank, a := range all {
 		switch {
@@ -91,6 +86,21 @@ func copies(all []account) ([]copying, error) {
 		}
 	}
 	return out, nil
+}
+
+// leaders returns the ranks that may send the state that all members get: those with the latest
+// step, and of these the ones that hold the most common state.
+func leaders(all []account) []int {
+	var ahead []int
+	for rank, a := range all {
+		if len(ahead) > 0 && a.step > all[ahead[0]].step {
+			ahead = nil
+		}
+		if len(ahead) == 0 || a.step == all[ahead[0]].step {
+			ahead = append(ahead, rank)
+		}
+	}
+	return sameStates(all, ahead)
 }
 
 // sameStates returns the ranks, among the given ones, that hold the most common state. Of several
@@ -118,6 +128,7 @@ func (a account) differs(b account) bool {
 // revoked, and the members try again in the next session. A receiver changes its state only when it
 // has received a step completely.
 func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
+	var ids runIDs
 	for round := 0; ; round++ {
 		// States are compared only once. If Save does not write the same bytes for equal states,
 		// further comparisons would never agree.
@@ -142,8 +153,12 @@ func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
 		if err := l.compare(s, all); err != nil {
 			return err
 		}
+		// In later rounds members report the state of a leader with an ID of their own.
+		if round == 0 {
+			ids = idsOf(all)
+		}
 		if !slices.ContainsFunc(all, func(a account) bool { return a.holds }) {
-			h.fresh = false
+			h.runIDs, h.fresh = ids, false
 			return nil
 		}
 		todo, err := copies(all)
@@ -153,7 +168,7 @@ func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
 		h.levels = h.levels || len(todo) == 0 || round > 0 // all members have received the copies of the first round
 		if len(todo) == 0 {
 			h.release(s.View)
-			h.fresh = false
+			h.runIDs, h.fresh = ids, false
 			return nil
 		}
 		for _, c := range todo {

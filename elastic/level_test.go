@@ -82,7 +82,8 @@ func TestAccountWords(t *testing.T) {
 		number := func(name string) int64 { return rapid.Int64().Draw(t, name) }
 		a := account{holds: flag("holds"), step: number("step"), updates: number("updates"), fresh: flag("fresh"),
 			settings: uint64(number("settings")), digest: uint64(number("digest")), loop: int(number("loop")),
-			until: number("until"), stopped: flag("stopped"), ended: flag("ended")}
+			until: number("until"), stopped: flag("stopped"), ended: flag("ended"),
+			job: uint64(number("job")), run: uint64(number("run"))}
 		if got := accountsOf(append(a.words(), a.words()...)); len(got) != 2 || got[0] != a || got[1] != a {
 			t.Fatalf("got %+v, want %+v twice", got, a)
 		}

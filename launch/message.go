@@ -92,6 +92,9 @@ type startOrder struct {
 	// HostKey is a secret shared by the peers of this launcher: peers of one host authenticate
 	// each other with it.
 	HostKey []byte `json:"host_key,omitempty"`
+	// Job is elastic.Config.Job. It is "" if another launcher began the job: the members then tell it
+	// to the peer.
+	Job string `json:"job,omitempty"`
 	// Root is the public key of this launcher if it began the job, otherwise "".
 	Root string `json:"root,omitempty"`
 	// Pass gives the peer the right to join. A peer without it has a ticket, or is in the first

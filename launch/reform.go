@@ -81,6 +81,12 @@ func (r *rendezvous) reform() (messages []peerMessage, begin []int) {
 	if missing || len(begin) == 0 {
 		return messages, nil
 	}
+	// To the programs, a further program of the same command is another job: its state has nothing
+	// to do with the state of the program before.
+	if r.peers[begin[0]].further {
+		r.order.Job += "+"
+	}
+	order.Job = r.order.Job
 	for _, i := range begin {
 		g := r.peers[i]
 		g.answered, g.inView = true, true

@@ -46,6 +46,9 @@ func TestRendezvousReforms(t *testing.T) {
 	if !slices.Equal(begin, []int{0, 1}) || !slices.Equal(started(messages, 2), begin) || !messages[0].msg.Start.Sole {
 		t.Errorf("got %+v, %v", messages, begin)
 	}
+	if job := messages[0].msg.Start.Job; job != "job" {
+		t.Errorf("the peers that begin anew get the job %q", job)
+	}
 	if messages, begin := r.reform(); len(messages)+len(begin) > 0 {
 		t.Errorf("they begin twice: %v, %v", messages, begin)
 	}
@@ -94,5 +97,9 @@ func TestRendezvousFurtherProgram(t *testing.T) {
 	messages, begin := r.reform()
 	if !slices.Equal(begin, []int{0, 1}) || !slices.Equal(started(messages, 2), begin) {
 		t.Errorf("got %+v, %v", messages, begin)
+	}
+	// Its peers must not take the checkpoints of the program before for their own.
+	if job := messages[0].msg.Start.Job; job == "job" || job != r.answerJoin(1)[0].msg.Start.Job {
+		t.Errorf("the next program gets the job %q", job)
 	}
 }

@@ -16,7 +16,7 @@ func peerID(i int) elastic.ID { return elastic.ID("12D3KooW-peer-" + string(rune
 
 // testOrder returns the order of a launcher that starts a job.
 func testOrder() startOrder {
-	return startOrder{Launcher: "launcher", Secret: bytes.Repeat([]byte{7}, secretSize)}
+	return startOrder{Launcher: "launcher", Job: "job", Secret: bytes.Repeat([]byte{7}, secretSize)}
 }
 
 // met returns a rendezvous whose n peers have started.

@@ -101,6 +101,7 @@ func (o *Options) order() startOrder {
 	if !o.Join {
 		order.Secret = make([]byte, secretSize)
 		_, _ = rand.Read(order.Secret)
+		order.Job = rand.Text()
 	}
 	return order
 }

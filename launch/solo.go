@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"crypto/rand"
 	"io"
 	"os"
 
@@ -19,6 +20,6 @@ func solo(ctx context.Context, sink event.Sink, closers ...io.Closer) (*elastic.
 	network := mem.NewNetwork()
 	return elastic.Join(ctx, elastic.Config{
 		Endpoint: elastic.Endpoint{Self: self, Network: network.Member(self.ID), Close: network.Close},
-		Peers:    []elastic.Member{self}, Sink: sink, Closers: closers,
+		Peers:    []elastic.Member{self}, Job: rand.Text(), Sink: sink, Closers: closers,
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -80,13 +81,13 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 // run trains until the job is finished. It owns the prefetch goroutine, the guard and the
 // checkpoint writer, and stops all of them before it returns.
 func (j *job) run(ctx context.Context) (err error) {
-	defer j.saver.writing.Wait()
+	defer j.saver.close()
 	defer j.step.ahead.start(ctx)()
 	if err := j.guard.start(func() error { return context.Cause(ctx) }); err != nil {
 		return err
 	}
 	defer j.guard.stop()
-	if err := j.saver.resume(j.state, j.group.Busy); err != nil {
+	if err := j.saver.resume(j.state, j.group); err != nil {
 		return err
 	}
 	// From here on elastic may read and replace the state, on the goroutine of Run.
@@ -154,11 +155,30 @@ func (j *job) sessions(ctx context.Context) error {
 			return err
 		}
 		epoch = s.View.Epoch
+		if err := j.saver.enter(j.group.Run(), s, j.state.committed()); err != nil {
+			return j.refuse(s, err)
+		}
 		if err = j.session(ctx, s); err == nil || !goOn(err) {
 			return err
 		}
 	}
 }
+
+// refuse ends the run because the folder of its checkpoints belongs to another run. At the beginning
+// of a job it ends at all peers: nothing is lost yet, and the user has to decide. From a running job
+// only this peer leaves, which has joined.
+func (j *job) refuse(s *elastic.Session, err error) error {
+	if firstView(s) {
+		s.Comm.Revoke(&collective.AbortError{Rank: s.Rank, Cause: err.Error(), Mistake: true})
+	} else {
+		j.group.Leave()
+	}
+	return err
+}
+
+// firstView reports whether a session is the first one of a group, which begins with the state that
+// its members hold.
+func firstView(s *elastic.Session) bool { return s.View.Parent == [32]byte{} }
 
 // finished reports whether no further step follows.
 func (j *job) finished() bool {

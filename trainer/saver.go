@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,13 @@ type saver struct {
 	emit func(epoch uint64, step int64, body event.Body)
 	log  func(format string, args ...any)
 
+	// claim is the right to write to the folder; nil before the first session, and without a folder.
+	claim *checkpoint.Claim
+	// runs are the IDs of runs, besides this one, whose checkpoints may be in the folder.
+	runs []string
+	// pending are lines about the state with which this peer begins if no member is left.
+	pending []string
+
 	step  int64     // last saved step, here or at the saving rank
 	saved time.Time // time of the last checkpoint
 	// copied is the copy of the state that is being written. The writer owns it while it runs.
@@ -38,9 +46,12 @@ type saver struct {
 func newSaver(cfg Config, p plan, held []elastic.Setting) *saver {
 	v := &saver{cfg: cfg.Checkpoint, plan: p, held: held, log: cfg.Hooks.log, saved: time.Now(), idle: make(chan struct{}, 1)}
 	v.base = checkpoint.Header{Seed: cfg.Seed, Samples: cfg.Samples, GlobalBatch: cfg.GlobalBatch, Microbatch: cfg.Microbatch,
-		Optimizer: fmt.Sprintf("%T%+v", cfg.Optimizer, cfg.Optimizer), DataHash: cfg.DataHash, Settings: make(map[string]string)}
+		Optimizer: fmt.Sprintf("%T%+v", cfg.Optimizer, cfg.Optimizer), DataHash: cfg.DataHash, Settings: make(map[string]string), Program: make(map[string]string)}
 	for _, s := range held {
 		v.base.Settings[s.Name] = s.Value
+	}
+	for _, s := range cfg.Settings {
+		v.base.Program[s.Name] = s.Value
 	}
 	v.idle <- struct{}{}
 	return v
@@ -170,6 +181,7 @@ func (v *saver) write(h checkpoint.Header, epoch uint64) {
 // header returns the header of a checkpoint of the state, with o as the outcome of its last step.
 func (v *saver) header(s *state, o outcome) checkpoint.Header {
 	h := v.base
+	h.Written = time.Now().UnixNano()
 	h.Step, h.Pass = s.committed(), s.committed()/v.plan.perPass
 	h.Position = s.committed() % v.plan.perPass * int64(v.plan.global)
 	state := s.header(o)
@@ -178,19 +190,70 @@ func (v *saver) header(s *state, o outcome) checkpoint.Header {
 	return h
 }
 
-// resume loads the newest intact checkpoint, if the job is to resume from one. Without a
-// checkpoint the job begins at the first step, or this peer gets the state from others. A
-// checkpoint of another job is an error. busy marks this peer as busy until the function that it
-// returns is called.
-func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
-	dir := v.cfg.Resume
+// enter takes the IDs of the run, which are known once this peer is in a session, and claims the
+// folder of the checkpoints in the first session. The error wraps checkpoint.ErrForeign. A folder
+// that cannot be used is logged, as a failed write is.
+func (v *saver) enter(run elastic.Run, s *elastic.Session, committed int64) error {
+	v.base.Run = run.ID
+	if len(v.pending) > 0 && firstView(s) && committed != v.step {
+		v.pending = []string{fmt.Sprintf("begins anew after step %d, with the state of the members before", committed)}
+	}
+	for _, line := range v.pending {
+		if firstView(s) {
+			v.log("%s", line)
+		}
+	}
+	v.pending = nil
+	if v.cfg.Dir == "" || v.claim != nil {
+		return nil
+	}
+	host, _ := os.Hostname() // for people only
+	owner := checkpoint.Owner{Job: run.Job, Run: run.ID, Name: fmt.Sprintf("process %d on %s", os.Getpid(), host)}
+	var err error
+	if v.claim, err = checkpoint.Acquire(v.cfg.Dir, owner, v.runs...); errors.Is(err, checkpoint.ErrForeign) {
+		return err
+	}
+	if err != nil {
+		v.log("checkpoints cannot be saved: %v", err)
+	}
+	return nil
+}
+
+// close waits for the last write and gives up the folder.
+func (v *saver) close() {
+	v.writing.Wait()
+	if v.claim != nil {
+		_ = v.claim.Close() // only read, so nothing can be lost
+	}
+}
+
+// source returns the folder to resume from, or "". A job that begins anew, because all its peers
+// have died, goes on from its own checkpoints: then own is the ID of its run, and otherwise "".
+func (v *saver) source(run elastic.Run) (dir, own string) {
+	if v.cfg.Resume != "" || v.cfg.Dir == "" {
+		return v.cfg.Resume, ""
+	}
+	if owner := checkpoint.OwnerOf(v.cfg.Dir); owner.Job == run.Job && owner.Run != "" {
+		return v.cfg.Dir, owner.Run
+	}
+	return "", ""
+}
+
+// resume loads the newest intact checkpoint of the run that wrote last, if the job is to resume.
+// Without a checkpoint the job begins at the first step, or this peer gets the state from others. A
+// checkpoint of a job with other settings is an error. It marks this peer as busy meanwhile.
+func (v *saver) resume(s *state, group *elastic.Group) error {
+	dir, own := v.source(group.Run())
 	if dir == "" {
 		return nil
 	}
-	defer busy("loading a checkpoint")()
+	defer group.Busy("loading a checkpoint")()
 	// other is the first reason why a checkpoint belongs to another job; nil if none does.
 	var other error
 	c, problems, err := checkpoint.Latest(dir, func(h checkpoint.Header) error {
+		if own != "" && h.Run != own {
+			return errors.New("it belongs to another run")
+		}
 		err := v.fits(h)
 		if other == nil {
 			other = err
@@ -203,7 +266,7 @@ func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 	switch {
 	case err == nil:
 	case (errors.Is(err, checkpoint.ErrNone) || errors.Is(err, fs.ErrNotExist)) && other == nil:
-		v.log("no checkpoint to resume from in %s: starting at step 1", dir)
+		v.beginning(group, "no checkpoint to resume from in %s: starting at step 1", dir)
 		return nil
 	default:
 		return fmt.Errorf("trainer: resume: %w", errors.Join(other, err))
@@ -211,8 +274,46 @@ func (v *saver) resume(s *state, busy func(what string) (idle func())) error {
 	if err := errors.Join(load(s, c), c.Close()); err != nil {
 		return fmt.Errorf("trainer: resume from %s: %w", c.Path, err)
 	}
-	v.log("resumed after step %d from %s", s.committed(), c.Path)
 	v.step = s.committed()
+	return v.follow(c, group)
+}
+
+// beginning logs a line about the state with which this peer begins. A peer that joins a running job
+// gets the state of the members: it logs the line only if it begins in a first view after all,
+// because no member is left (enter).
+func (v *saver) beginning(group *elastic.Group, format string, args ...any) {
+	if group.View().Epoch == 0 {
+		v.pending = append(v.pending, fmt.Sprintf(format, args...))
+		return
+	}
+	v.log(format, args...)
+}
+
+// follow goes on with the run of a loaded checkpoint, and logs what the user may not expect of it.
+func (v *saver) follow(c *checkpoint.Checkpoint, group *elastic.Group) error {
+	if c.Run == "" {
+		v.runs = append(v.runs, "")
+	} else if err := group.Resumed(c.Run); err != nil {
+		return fmt.Errorf("trainer: resume from %s: %w", c.Path, err)
+	}
+	v.base.Run = group.Run().ID
+	if c.Run == "" {
+		v.beginning(group, "resumed after step %d from %s, which has no ID of a run: an earlier version of elrun wrote it", c.Step, c.Path)
+	} else {
+		v.beginning(group, "resumed after step %d of run %s from %s", c.Step, c.Run, c.Path)
+	}
+	var changed []string
+	for name, value := range v.base.Program {
+		if was, ok := c.Program[name]; ok && was != value {
+			changed = append(changed, fmt.Sprintf("%s %s (was %s)", name, value, was))
+		}
+	}
+	if slices.Sort(changed); len(changed) > 0 {
+		v.beginning(group, "this run has other settings than the checkpoint: %s", strings.Join(changed, ", "))
+	}
+	if c.Step >= v.plan.steps {
+		v.beginning(group, "the checkpoint is of step %d, and this job has %d steps: nothing is left to train", c.Step, v.plan.steps)
+	}
 	return nil
 }
 

@@ -21,7 +21,7 @@ import (
 // files lists the names of the checkpoints in a folder.
 func files(t *testing.T, dir string) []string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "*"))
+	paths, err := filepath.Glob(filepath.Join(dir, "step-*"))
 	if err != nil {
 		t.Fatal(err)
 	}

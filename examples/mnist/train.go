@@ -62,6 +62,9 @@ func train(ctx context.Context, o options, out, errs io.Writer) error {
 	} else {
 		err = evaluating(ctx, trainer.New(group, model, cfg), o.EvalEvery, cfg.Evaluate, out)
 	}
+	if errors.Is(err, checkpoint.ErrForeign) {
+		return fmt.Errorf("%w (--checkpoint DIR, --resume DIR)", err)
+	}
 	if err != nil {
 		return err
 	}

@@ -43,25 +43,93 @@ type Problem struct {
 // String returns path and reason for people to read.
 func (p Problem) String() string { return fmt.Sprintf("%s: %v", p.Path, p.Err) }
 
-// Latest opens the checkpoint of the latest step in dir that is undamaged and that fits accepts; if
-// fits is nil, all headers fit. It also returns, as problems, the later checkpoints that it
-// skipped, newest first, whether or not there is an error. If no checkpoint is usable, the error
-// wraps ErrNone. The caller closes the checkpoint.
+// Latest opens the checkpoint from which a job goes on: of the run that wrote to dir last, the
+// checkpoint of the latest step that is undamaged and that fits accepts; if fits is nil, all headers
+// fit. If that run has none, an earlier run is next. Latest also returns, as problems, the
+// checkpoints that it skipped, and those of later steps that it could not read; latest step first,
+// whether or not there is an error. If no checkpoint is usable, the error wraps ErrNone. The caller
+// closes the checkpoint.
 func Latest(dir string, fits func(Header) error) (*Checkpoint, []Problem, error) {
-	entries, err := os.ReadDir(dir)
+	all, err := list(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("checkpoint: latest: %w", err)
 	}
-	var problems []Problem
-	for _, step := range stepsOf(entries) {
-		path := filepath.Join(dir, fileName(step))
-		c, err := openFitting(path, step, fits)
+	var skipped []found
+	var chosen *Checkpoint
+	for _, f := range byRun(all) {
+		c, err := openFitting(f.path, f.step, fits)
 		if err == nil {
-			return c, problems, nil
+			chosen = c
+			break
 		}
-		problems = append(problems, Problem{path, err})
+		f.err = err
+		skipped = append(skipped, f)
 	}
-	return nil, problems, fmt.Errorf("checkpoint: latest: %w in %s (%d skipped)", ErrNone, dir, len(problems))
+	for _, f := range all {
+		if f.err != nil && (chosen == nil || f.step > chosen.Step) {
+			skipped = append(skipped, f)
+		}
+	}
+	slices.SortStableFunc(skipped, func(a, b found) int { return cmp.Compare(b.step, a.step) })
+	var problems []Problem
+	for _, f := range skipped {
+		problems = append(problems, Problem{f.path, f.err})
+	}
+	if chosen == nil {
+		return nil, problems, fmt.Errorf("checkpoint: latest: %w in %s (%d skipped)", ErrNone, dir, len(problems))
+	}
+	return chosen, problems, nil
+}
+
+// found is a file in a folder that has the name of a checkpoint.
+type found struct {
+	path   string
+	step   int64  // in its name
+	header Header // not verified by the checksum
+	err    error  // why there is no header
+}
+
+// list returns the checkpoints in a folder, latest step first. It reads only their headers.
+func list(dir string) ([]found, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var all []found
+	for _, step := range stepsOf(entries) {
+		f := found{path: filepath.Join(dir, fileName(step)), step: step}
+		f.header, f.err = peek(f.path)
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// peek reads the header of a checkpoint without verifying the file.
+func peek(path string) (h Header, err error) {
+	file, size, err := openRegular(path)
+	if err != nil {
+		return h, err
+	}
+	defer file.Close()
+	l, err := readLayout(file, size)
+	if err != nil {
+		return h, err
+	}
+	return headerIn(l)
+}
+
+// byRun returns the readable files: those of the run that wrote last come first, and the latest
+// step of each run before its other steps.
+func byRun(all []found) []found {
+	last := make(map[string]int64)
+	readable := slices.DeleteFunc(slices.Clone(all), func(f found) bool { return f.err != nil })
+	for _, f := range readable {
+		last[f.header.Run] = max(last[f.header.Run], f.header.Written)
+	}
+	slices.SortStableFunc(readable, func(a, b found) int {
+		return cmp.Or(cmp.Compare(last[b.header.Run], last[a.header.Run]), cmp.Compare(a.header.Run, b.header.Run))
+	})
+	return readable
 }
 
 // stepsOf returns the steps of the checkpoints among the entries, latest first.

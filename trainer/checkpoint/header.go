@@ -11,6 +11,11 @@ import (
 type Header struct {
 	// Step is the last committed step, from 1. It is also part of the file name.
 	Step int64 `json:"step"`
+	// Run identifies the run that wrote the checkpoint; a run keeps its ID when it is resumed. "" if
+	// an earlier version wrote it.
+	Run string `json:"run,omitempty"`
+	// Written is the time of the write, in nanoseconds since 1970; 0 if unknown.
+	Written int64 `json:"written,omitempty"`
 	// Pass is the number of completed passes over the data, Position the number of samples
 	// consumed in the current pass.
 	Pass     int64 `json:"pass"`
@@ -28,6 +33,8 @@ type Header struct {
 	DataHash string `json:"data_hash,omitempty"`
 	// Settings are further settings, by name, in which a resuming job must agree.
 	Settings map[string]string `json:"settings,omitempty"`
+	// Program are settings of the program, by name, which the resuming program may change.
+	Program map[string]string `json:"program,omitempty"`
 	// State is the part of the state that is not in tensors. The job chooses the form of this JSON.
 	State json.RawMessage `json:"state,omitempty"`
 }
@@ -52,6 +59,8 @@ var (
 	ErrNone = errors.New("no usable checkpoint")
 	// ErrDamaged reports that a file is incomplete, corrupted or not a checkpoint.
 	ErrDamaged = errors.New("damaged")
+	// ErrForeign reports that a folder belongs to another run or job.
+	ErrForeign = errors.New("belongs to another run")
 	// ErrVersion reports that this program does not know a file's version of the format.
 	ErrVersion = errors.New("unknown version")
 )

@@ -11,4 +11,4 @@ import (
 func openTemporary(path string) (*os.File, error) { return os.Open(path) }
 
 // flock does nothing: without locks the age of a file decides whether it is abandoned.
-func flock(*os.File, bool) error { return errors.ErrUnsupported }
+func flock(*os.File, lockKind) error { return errors.ErrUnsupported }

@@ -16,14 +16,11 @@ func openTemporary(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
-// flock takes the exclusive lock (flock) on a file, which lasts until f is closed or the process
-// dies. If another process has the lock, flock blocks if wait is set, and otherwise returns
-// EWOULDBLOCK. The error wraps errors.ErrUnsupported if the file system has no locks.
-func flock(f *os.File, wait bool) error {
-	how := unix.LOCK_EX
-	if !wait {
-		how |= unix.LOCK_NB
-	}
+// flock takes a lock (flock) on a file, which lasts until f is closed or the process dies. If
+// tryExclusive fails because another process has a lock, the error is EWOULDBLOCK. The error wraps
+// errors.ErrUnsupported if the file system has no locks.
+func flock(f *os.File, kind lockKind) error {
+	how := map[lockKind]int{tryExclusive: unix.LOCK_EX | unix.LOCK_NB, exclusive: unix.LOCK_EX, shared: unix.LOCK_SH}[kind]
 	for {
 		err := unix.Flock(int(f.Fd()), how)
 		switch {

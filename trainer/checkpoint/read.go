@@ -84,11 +84,8 @@ func decode(r io.ReaderAt, size int64) (*Checkpoint, error) {
 		return nil, err
 	}
 	c := &Checkpoint{size: size, layout: l}
-	switch v, ok := l.metadata[versionKey]; {
-	case !ok:
-		return nil, fmt.Errorf("%w: it is not a checkpoint: %s is missing in its metadata", ErrDamaged, versionKey)
-	case v != version:
-		return nil, fmt.Errorf("%w %s of the format; this program reads version %s", ErrVersion, v, version)
+	if c.Header, err = headerIn(l); err != nil {
+		return nil, err
 	}
 	// The digits in the header must be the digits of the decoded metadata. Otherwise the key occurs
 	// twice, and the checksum would be taken from the wrong place.
@@ -104,13 +101,24 @@ func decode(r io.ReaderAt, size int64) (*Checkpoint, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal([]byte(l.metadata[headerKey]), &c.Header); err != nil {
-		return nil, fmt.Errorf("%w: header: %w", ErrDamaged, err)
-	}
-	if err := c.check(); err != nil {
-		return nil, fmt.Errorf("%w: header: %w", ErrDamaged, err)
-	}
 	return c, nil
+}
+
+// headerIn returns the header in the metadata of a checkpoint.
+func headerIn(l layout) (h Header, err error) {
+	switch v, ok := l.metadata[versionKey]; {
+	case !ok:
+		return h, fmt.Errorf("%w: it is not a checkpoint: %s is missing in its metadata", ErrDamaged, versionKey)
+	case v != version:
+		return h, fmt.Errorf("%w %s of the format; this program reads version %s", ErrVersion, v, version)
+	}
+	if err = json.Unmarshal([]byte(l.metadata[headerKey]), &h); err == nil {
+		err = h.check()
+	}
+	if err != nil {
+		return h, fmt.Errorf("%w: header: %w", ErrDamaged, err)
+	}
+	return h, nil
 }
 
 // read calls load with a reader of the tensors' data; load must read all of it. Then read compares

@@ -28,6 +28,17 @@ const (
 	abandoned = 10 * time.Minute
 )
 
+// lockKind is a kind of lock on a file. Exclusive locks exclude all others; shared ones exclude
+// exclusive ones.
+type lockKind int
+
+// Kinds of locks. Only tryExclusive does not wait for the locks of other processes.
+const (
+	tryExclusive lockKind = iota
+	exclusive
+	shared
+)
+
 // temporaryName returns a random temporary name beside path.
 func temporaryName(path string) string {
 	return fmt.Sprintf("%s.%0*x%s", path, temporaryDigits, rand.Uint64(), temporarySuffix)
@@ -55,7 +66,7 @@ func createTemporary(path string) (*os.File, error) {
 		}
 		// Another writer may have deleted the file between its creation and the lock. Then the next
 		// attempt uses another name.
-		if err := flock(f, true); errors.Is(err, errors.ErrUnsupported) || isLinked(f) {
+		if err := flock(f, exclusive); errors.Is(err, errors.ErrUnsupported) || isLinked(f) {
 			return f, nil
 		}
 		if err := f.Close(); err != nil {
@@ -110,7 +121,7 @@ func removeAbandoned(path string) (err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	// A free lock means that the writer is dead, or that it has not locked the file yet. In the
 	// second case the writer detects the deletion and tries another name (createTemporary).
-	err = flock(f, false)
+	err = flock(f, tryExclusive)
 	if errors.Is(err, errors.ErrUnsupported) && isOld(f) {
 		err = nil
 	}
