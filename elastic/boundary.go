@@ -81,19 +81,9 @@ func (l *loops) compare(s *Session, all []account) error {
 	return s.mismatch(why)
 }
 
-// differError describes how the loops of the members of a session differ. The difference is a
-// mistake of the program.
-type differError string
-
-// Error implements error.
-func (e differError) Error() string { return string(e) }
-
-// Is reports collective.ErrMistake.
-func (e differError) Is(target error) bool { return target == collective.ErrMistake }
-
-// compareRecords returns an error that describes the first difference between members, or nil. It
-// is a pure function of the gathered records, so all members return the same error. names holds a
-// name for each member.
+// compareRecords returns a mistakeError that describes the first difference between members, or
+// nil. It is a pure function of the gathered records, so all members that get the records return the
+// same error. names holds a name for each member.
 func compareRecords(all []record, names []string) error {
 	ask := func(what string, value func(record) any, remedy string) error {
 		values := make([]any, len(all))
@@ -104,7 +94,7 @@ func compareRecords(all []record, names []string) error {
 		if odd < 0 {
 			return nil
 		}
-		return differError(fmt.Sprintf("%s %s %v, but %s %s %v: %s", names[odd], what, values[odd], names[usual], what, values[usual], remedy))
+		return mistakef("%s %s %v, but %s %s %v: %s", names[odd], what, values[odd], names[usual], what, values[usual], remedy)
 	}
 	return cmp.Or(
 		ask("is in loop", func(r record) any { return fmt.Sprintf("%d (of %d steps)", r.loop, r.until) }, "let all peers make the same calls of Steps, with the same until"),
@@ -126,8 +116,8 @@ func differentStates(all []record, names []string) error {
 	if odd < 0 {
 		return nil
 	}
-	return differError(fmt.Sprintf("after step %d the state of %s differs from the others' state: commit only values that calls have reduced, and write them in a fixed order in Save",
-		all[0].step, names[ranks[odd]]))
+	return mistakef("after step %d the state of %s differs from the others' state: commit only values that calls have reduced, and write them in a fixed order in Save",
+		all[0].step, names[ranks[odd]])
 }
 
 // oddOnes compares values with the most common value. It returns odd, the index of the first value
@@ -151,7 +141,7 @@ func (l *loop) enter(s *Session) error {
 	g := l.group
 	all, err := l.exchange(s, record{speed: g.loops.speeds.speed(), samples: -1})
 	if err != nil {
-		return l.failed(l.state.Step()+1, fmt.Errorf("enter %v: %w", s.View, err), s.Comm.Err())
+		return l.failed(s, l.state.Step()+1, fmt.Errorf("enter %v: %w", s.View, err))
 	}
 	speeds := make([]int64, len(all))
 	for rank, r := range all {
@@ -176,13 +166,13 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 	// all members compare digests or none does.
 	if d.due || l.over() {
 		if err := l.digest(&mine); err != nil {
-			return l.mistake(t, "%w", err)
+			return l.mistake("%w", err)
 		}
 	}
 	all, err := l.exchange(s, mine)
 	if err != nil {
 		g.loops.open = t
-		return l.failed(t.step, fmt.Errorf("exchange the reports about the step: %w", err), s.Comm.Err())
+		return l.failed(s, t.step, fmt.Errorf("exchange the reports about the step: %w", err))
 	}
 	g.loops.peers = len(all)
 	// The gathered records show that all members have committed the step.
@@ -209,10 +199,10 @@ func (l *loop) stop(s *Session, t *Turn) error {
 	l.stopped, l.group.loops.stopped = true, true
 	mine := record{samples: -1}
 	if err := l.digest(&mine); err != nil {
-		return l.mistake(t, "%w", err)
+		return l.mistake("%w", err)
 	}
 	if _, err := l.exchange(s, mine); err != nil {
-		return l.failed(t.step, fmt.Errorf("exchange the reports about the last step: %w", err), s.Comm.Err())
+		return l.failed(s, t.step, fmt.Errorf("exchange the reports about the last step: %w", err))
 	}
 	return nil
 }
@@ -228,7 +218,7 @@ func (l *loop) exchange(s *Session, mine record) ([]record, error) {
 	}
 	all := recordsOf(words)
 	if err := compareRecords(all, s.names()); err != nil {
-		return nil, err // all members return the same error
+		return nil, err
 	}
 	return all, nil
 }

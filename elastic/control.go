@@ -47,7 +47,8 @@ type heartbeat struct {
 	Stalled bool     // the sender steps down, because the others wait for it
 	Answer  bool     // this answers a heartbeat of the receiver with Reply, so messages pass in both directions
 	First   [32]byte // View.Hash of the sender's first view; zero once that view is agreed
-	Busy    string   // why the sender makes no progress, or empty
+	Busy    string   // why the sender makes no progress, or empty; not sent with a Mistake
+	Mistake string   // the mistake of the program that ends the loops of all members, or empty
 }
 
 // maxBusy bounds the reason of a busy member, in bytes.
@@ -66,51 +67,59 @@ const (
 	flagFirst
 	flagStalled
 	flagAnswer
+	flagMistake
 )
 
 // append appends the encoded control message of a heartbeat to b.
 func (t heartbeat) append(b []byte) []byte {
-	flags := byte(0)
-	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Ended, t.Sole, t.First != [32]byte{}, t.Stalled, t.Answer} {
+	flags := uint64(0)
+	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Ended, t.Sole, t.First != [32]byte{}, t.Stalled, t.Answer, t.Mistake != ""} {
 		if set {
 			flags |= 1 << i
 		}
 	}
-	b = append(b, byte(controlHeartbeat), flags)
-	b = binary.AppendUvarint(binary.AppendUvarint(b, t.Entered), t.Step)
+	b = append(b, byte(controlHeartbeat))
+	for _, v := range []uint64{flags, t.Entered, t.Step} {
+		b = binary.AppendUvarint(b, v)
+	}
 	if flags&flagFirst != 0 {
 		b = append(b, t.First[:]...)
+	}
+	if t.Mistake != "" {
+		return append(b, t.Mistake[:min(len(t.Mistake), maxMistake)]...)
 	}
 	return append(b, t.Busy[:min(len(t.Busy), maxBusy)]...)
 }
 
-// decodeHeartbeat decodes a heartbeat from the bytes after the kind: a byte of flags, Entered and
-// Step as unsigned varints, the 32 bytes of First if flagFirst is set, and Busy up to the end.
+// decodeHeartbeat decodes a heartbeat from the bytes after the kind: the flags, Entered and Step as
+// unsigned varints, the 32 bytes of First if flagFirst is set, and up to the end Mistake if
+// flagMistake is set, and Busy otherwise.
 func decodeHeartbeat(b []byte) (heartbeat, error) {
-	if len(b) < 1 {
-		return heartbeat{}, fmt.Errorf("heartbeat: %w", errControl)
-	}
-	flags := b[0]
-	t := heartbeat{Reply: flags&flagReply != 0, Deaf: flags&flagDeaf != 0, Leaving: flags&flagLeaving != 0, Ended: flags&flagEnded != 0,
-		Sole: flags&flagSole != 0, Stalled: flags&flagStalled != 0, Answer: flags&flagAnswer != 0}
-	b = b[1:]
-	for _, field := range []*uint64{&t.Entered, &t.Step} {
+	var t heartbeat
+	var flags uint64
+	for _, field := range []*uint64{&flags, &t.Entered, &t.Step} {
 		v, n := binary.Uvarint(b)
 		if n <= 0 {
 			return heartbeat{}, fmt.Errorf("heartbeat: %w", errControl)
 		}
 		*field, b = v, b[n:]
 	}
+	t.Reply, t.Deaf, t.Leaving, t.Ended = flags&flagReply != 0, flags&flagDeaf != 0, flags&flagLeaving != 0, flags&flagEnded != 0
+	t.Sole, t.Stalled, t.Answer = flags&flagSole != 0, flags&flagStalled != 0, flags&flagAnswer != 0
 	if flags&flagFirst != 0 {
 		if len(b) < len(t.First) {
 			return heartbeat{}, fmt.Errorf("heartbeat: %w", errControl)
 		}
 		b = b[copy(t.First[:], b):]
 	}
-	if len(b) > maxBusy {
-		return heartbeat{}, fmt.Errorf("heartbeat with a reason of %d bytes, want at most %d: %w", len(b), maxBusy, errControl)
+	text, longest := &t.Busy, maxBusy
+	if flags&flagMistake != 0 {
+		text, longest = &t.Mistake, maxMistake
 	}
-	t.Busy = string(b)
+	if len(b) > longest {
+		return heartbeat{}, fmt.Errorf("heartbeat with a text of %d bytes, want at most %d: %w", len(b), longest, errControl)
+	}
+	*text = string(b)
 	return t, nil
 }
 

@@ -157,4 +157,7 @@ func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
 		d.status.set(func(s *status) { s.wrong = errFirst(from) })
 	}
 	d.launcher.confirm(&d.roster)
+	if t.Mistake != "" {
+		d.learnMistake(from, t.Mistake)
+	}
 }

@@ -67,7 +67,7 @@
 // Between two steps, work calls Committed. Then all members decide together whether to leave the
 // session for a later view: Boundary makes this decision; a program may also make it with a
 // collective call of its own. An error that is collective.ErrMistake recurs in every session, so a
-// program ends with it.
+// program ends with it; Next has then told the other members, whose Next fails, too.
 package elastic
 
 // For readers of the code:

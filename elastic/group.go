@@ -30,8 +30,9 @@ var (
 	ErrQuorum = fmt.Errorf("%w: too few peers", ErrNoView)
 	// ErrRefused means that the job refuses this peer for good.
 	ErrRefused = fmt.Errorf("%w: refused", ErrNoView)
-	// ErrSettings means that members have registered different settings. It is returned at all
-	// members.
+	// ErrSettings means that members have registered different settings. It is also
+	// collective.ErrMistake. A member that has not compared the settings itself gets another error
+	// with the same description.
 	ErrSettings = fmt.Errorf("%w: peers differ", ErrNoView)
 )
 
@@ -330,8 +331,11 @@ func (g *Group) Close() error {
 	}
 	var errs []error
 	if d != nil {
-		d.depart()
-		if s, _ := d.status.now(); s.phase == left {
+		s, _ := d.status.now()
+		if !errors.Is(s.wrong, collective.ErrMistake) {
+			d.depart() // otherwise a member that does not know of the mistake might go on in the next view
+		}
+		if s, _ = d.status.now(); s.phase == left {
 			announceLeave(g, leftClosed)
 		}
 		g.sessions.close()

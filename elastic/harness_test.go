@@ -21,6 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Bool("long", false, "the long forms: more times at which a peer is slow")
 	flag.Int("many", 200, "members of the group of TestGroupOfMany")
 	flag.Float64("minutes", 0.05, "minutes of churn in TestGroupOfMany, of its virtual time")
 	goleak.VerifyTestMain(m)

@@ -67,7 +67,7 @@ type copying struct {
 func copies(all []account) ([]copying, error) {
 	for rank, a := range all {
 		if a.holds != all[0].holds {
-			return nil, fmt.Errorf("rank 0 and rank %d: only one of them has registered a state: call Hold at all peers, or at none", rank)
+			return nil, mistakef("rank 0 and rank %d: only one of them has registered a state: call Hold at all peers, or at none", rank)
 		}
 	}
 	ahead := leaders(all)

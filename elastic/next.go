@@ -18,7 +18,7 @@ import (
 // State only in the caller's goroutine.
 //
 // Errors wrap ErrNoView, usually with one of the more specific errors, or are the cause of ctx.
-func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
+func (g *Group) Next(ctx context.Context, epoch uint64) (_ *Session, err error) {
 	switch {
 	case !g.made():
 		return nil, fmt.Errorf("elastic: next view: %w", errNoGroup)
@@ -26,7 +26,13 @@ func (g *Group) Next(ctx context.Context, epoch uint64) (*Session, error) {
 		return nil, fmt.Errorf("elastic: next view: %w", errNoContext)
 	}
 	g.register(func(t *terms) { t.begun = true })
-	defer func() { d := g.current(); d.loop.do(d.entry.end) }()
+	defer func() {
+		d := g.current()
+		d.loop.do(d.entry.end)
+		if errors.Is(err, collective.ErrMistake) {
+			d.mistaken(err)
+		}
+	}()
 	for {
 		s, err := g.next(ctx, epoch)
 		if errors.Is(err, ErrLeft) {

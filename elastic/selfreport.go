@@ -1,12 +1,17 @@
 package elastic
 
-import "sync"
+import (
+	"strings"
+	"sync"
+	"time"
+)
 
 // selfReport is this member's report of itself in its heartbeats. The goroutines of the user and
 // the driver change it; the driver's goroutine sends it.
 type selfReport struct {
-	mu     sync.Mutex
-	report heartbeat // Entered, Step, Leaving, Ended, Stalled and Busy; the heartbeatSender adds the other fields
+	mu         sync.Mutex
+	mistakenAt time.Time // when this member reported a mistake; zero if it has not
+	report     heartbeat // Entered, Step, Leaving, Ended, Stalled, Busy and Mistake; the heartbeatSender adds the other fields
 }
 
 // get returns the present report.
@@ -49,6 +54,20 @@ func (r *selfReport) notBusy(why string) {
 
 // stall reports that this member steps down because the others wait for it.
 func (r *selfReport) stall() { r.update(func(h *heartbeat) { h.Stalled = true }) }
+
+// mistake reports a mistake of the program.
+func (r *selfReport) mistake(text string) {
+	r.update(func(h *heartbeat) {
+		h.Mistake, r.mistakenAt = strings.ToValidUTF8(text[:min(len(text), maxMistake)], ""), time.Now()
+	})
+}
+
+// sinceMistake returns the time since this member reported a mistake.
+func (r *selfReport) sinceMistake() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Since(r.mistakenAt)
+}
 
 // leave reports that this member has asked to leave. The argument ended means that it leaves
 // because the job is at its end. The first call counts: if the member asked to leave before the

@@ -102,7 +102,7 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 	}
 	before := d.session.Load()
 	d.enter(s)
-	if now, _ := d.status.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.gap != nil {
+	if now, _ := d.status.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.gap != nil || now.wrong != nil {
 		// Members that received the later view before they connected have not entered this session,
 		// and the others would wait for them.
 		s.Comm.Revoke(fmt.Errorf("epoch %d ended before this peer entered it", v.Epoch))

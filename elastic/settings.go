@@ -148,8 +148,8 @@ func wordMinority(lists []map[string]Setting, names []string, name string, odd [
 const maxSettings = 1 << 20
 
 // compareSettings is called if the hashes of the members' settings differ. It gathers the settings
-// of all members, and returns the difference as an ErrSettings. All members call it and return the
-// same difference.
+// of all members, and returns the difference as an ErrSettings. All members call it, and all that get
+// the settings return the same difference.
 func (h *heldState) compareSettings(ctx context.Context, s *Session) error {
 	mine, err := json.Marshal(h.settings)
 	if err == nil && len(mine) > maxSettings {
@@ -178,7 +178,7 @@ func (h *heldState) compareSettings(ctx context.Context, s *Session) error {
 // mismatch logs how the members of a session differ, and returns it as an ErrSettings.
 func (s *Session) mismatch(why string) error {
 	s.group.Emit(s.View.Epoch, 0, event.Mismatch{Reason: why})
-	return fmt.Errorf("%w: %s", ErrSettings, why)
+	return fmt.Errorf("%w: %w", ErrSettings, mistakef("%s", why))
 }
 
 // gatherBytes gathers the byte strings of all members, by rank. Lengths differ, so all are padded

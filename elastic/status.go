@@ -14,7 +14,7 @@ type status struct {
 	former []Member   // some members that were lost or kicked, the latest first
 	ended  bool       // members have left because the job is at its end
 	gap    *quorumGap // too few members can be reached; nil if there are enough
-	wrong  error      // why the members cannot agree on the first view
+	wrong  error      // why no view can help: first views differ, or a mistake of the program; nil if neither
 }
 
 // phase is the stage of an identity's membership. It only increases.

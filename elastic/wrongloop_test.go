@@ -19,7 +19,7 @@ type wrongLoop struct {
 	name string
 	loop func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error
 	want string // part of the error at the peer with the mistake
-	kill bool   // another peer dies, because the mistake has an effect only then; the remaining peers go on without both
+	kill bool   // another peer dies, because the mistake has an effect only then
 }
 
 // inBody returns a loop that calls the wrong body once step 3 is committed, and a correct body
@@ -88,7 +88,7 @@ func wrongExits() []wrongLoop {
 			l.attempt(ctx, t)
 			return false
 		})},
-		{name: "panic", want: "by a panic", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) (err error) {
+		{name: "panic", want: "return or a panic", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) (err error) {
 			defer func() {
 				if r := recover(); r != nil {
 					err = g.Err()
@@ -151,10 +151,10 @@ func wrongCalls() []wrongLoop {
 // wrongArguments pass invalid arguments to Steps.
 func wrongArguments() []wrongLoop {
 	return []wrongLoop{
-		{name: "other until", want: "has steps 41, the others have 40", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
+		{name: "other until", want: "has steps 41", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
 			return straight(40+map[bool]int64{true: 1}[wrong])(ctx, g, l)
 		}},
-		{name: "other setting", want: "has rate 2, the others have 1", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
+		{name: "other setting", want: "has rate 2", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
 			rate := map[bool]string{false: "1", true: "2"}[wrong]
 			return straight(40, elastic.Setting{Name: "rate", Value: rate})(ctx, g, l)
 		}},
@@ -190,7 +190,8 @@ func wrongArguments() []wrongLoop {
 }
 
 // A loop with a mistake soon ends at all peers with an error. At the peer that made the mistake the
-// error describes it. The loop never ends with different models and no error.
+// error describes it. The loop never ends with different models and no error. TestMistakeEndsAll has
+// the same mistakes with a slow peer.
 func TestWrongLoops(t *testing.T) {
 	for _, w := range slices.Concat(wrongCommits(), wrongExits(), wrongCalls(), wrongArguments()) {
 		for _, all := range []bool{false, true} {
@@ -204,13 +205,14 @@ func TestWrongLoops(t *testing.T) {
 // test runs a loop at three peers. One of them is wrong, or all are.
 func (w wrongLoop) test(t *testing.T, all bool) {
 	r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
+		wait(100 * time.Millisecond) // until all have joined
 		return w.loop(ctx, g, l, all || g.Self().Index == 1)
 	})
 	peers := []int{0, 1, 2}
 	if w.kill {
 		// Peer 2 dies while it computes, before it has contributed to a step, so the call of each
 		// other peer fails. Peers begin their calls at multiples of stepTime.
-		wait(200*time.Millisecond + stepTime/2)
+		wait(300*time.Millisecond + stepTime/2)
 		r.Kill(2)
 		peers = peers[:2]
 	}
@@ -227,9 +229,6 @@ func (w wrongLoop) test(t *testing.T, all bool) {
 	named := false
 	for i, m := range ended {
 		switch {
-		case w.kill && !all && i != 1:
-			wantLedger(t, 40, ended[i:i+1])
-			continue
 		case m.err == nil || strings.Contains(m.err.Error(), "\n"):
 			t.Errorf("peer %d: %v", i, m.err)
 		case i == 1 || all:
@@ -241,9 +240,6 @@ func (w wrongLoop) test(t *testing.T, all bool) {
 	}
 	if !named {
 		t.Errorf("where the mistake is: %v, want %q", culprit, w.want)
-	}
-	if w.kill && !all {
-		return
 	}
 	if n := len(r.sink.of("done")); n > 0 {
 		t.Errorf("%d peers say that the job is done", n)

@@ -194,6 +194,14 @@ type Mismatch struct {
 // Name returns "mismatch".
 func (Mismatch) Name() string { return "mismatch" }
 
+// Mistake reports a mistake of the program, which ends the loops of all members.
+type Mistake struct {
+	Reason string `json:"reason"` // what is wrong, and the remedy
+}
+
+// Name returns "mistake".
+func (Mistake) Name() string { return "mistake" }
+
 // Quorum reports that a group is too small to go on, or is large enough again.
 type Quorum struct {
 	State   string `json:"state"`   // lost, waiting, back or gave-up

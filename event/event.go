@@ -129,6 +129,8 @@ func decodeBody(name string, b []byte) (Body, error) {
 		return decode[Resync](b)
 	case Mismatch{}.Name():
 		return decode[Mismatch](b)
+	case Mistake{}.Name():
+		return decode[Mistake](b)
 	case Decided{}.Name():
 		return decode[Decided](b)
 	case Quorum{}.Name():

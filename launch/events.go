@@ -1,12 +1,14 @@
 package launch
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/internal/printable"
 )
 
 // notice handles a notice from the goroutines of a process. Indices from maxPeers on belong to the
@@ -115,6 +117,7 @@ func (r *runner) exited(e Exit) {
 	// view, and lines about other failures wait for their likely cause.
 	switch {
 	case r.outcome.signal != 0 || e.Asked && r.rendezvous.started:
+	case r.outcome.mistake != "" && e.Signal == 0 && !e.Lost: // the job's last line names the mistake
 	case aborts(messages):
 		r.report.printf("peer %d (pid %d) %v before all had joined; the others are told to end", e.Index, e.PID, e)
 	case !e.failed():
@@ -190,6 +193,10 @@ func (r *runner) event(from int, line json.RawMessage) {
 		}
 	case event.Dropped:
 		r.report.printf("peer %d: %s of its event log dropped: elrun was too slow to take them", from, countLines(b.Events))
+	case event.Mistake:
+		r.outcome.mistake = cmp.Or(r.outcome.mistake, printable.Line(b.Reason))
+		r.peers.cancelRestarts()
+		r.rendezvous.finished = true // for peers that wait to join
 	case event.Quorum:
 		r.outcome.gaveUp = r.outcome.gaveUp || b.State == "gave-up"
 	}

@@ -60,7 +60,7 @@ type membershipLog struct {
 	waiting  bool                 // the last line about the quorum says that peers are missing
 	// newcomers is the set of members that joined with the latest view that added members.
 	newcomers map[string]bool
-	done      bool // a peer has finished the job: later changes are not reported
+	done      bool // a peer has finished the job or reported a mistake: later changes are not reported
 }
 
 // viewChange is the difference between two consecutive views.
@@ -146,7 +146,7 @@ func (l *membershipLog) event(e event.Event, now time.Time) []string {
 		r := l.reason(b.Who)
 		r.why = b.Reason
 		r.bytes, r.ms = max(r.bytes, b.Bytes), max(r.ms, b.MS)
-	case event.Done:
+	case event.Done, event.Mistake:
 		l.done = true
 	case event.Fenced:
 		if r := l.reason(b.Who); !r.out {

@@ -29,10 +29,11 @@ type outcome struct {
 	signal syscall.Signal // the signal that interrupted the job; 0 if none
 	// exits has the ends of all processes, in the order in which they ended; dones has the results
 	// that peers have reported.
-	exits  []Exit
-	dones  []doneReport
-	gaveUp bool // a peer reported that the group gave up
-	member bool // a group was formed
+	exits   []Exit
+	dones   []doneReport
+	gaveUp  bool   // a peer reported that the group gave up
+	member  bool   // a group was formed
+	mistake string // the first mistake of the program that a peer reported; empty if none
 }
 
 // anyFinished reports whether at least one process that was not asked to leave ended with status 0,
@@ -103,7 +104,7 @@ func (o outcome) status(done *event.Done, disagree error) int {
 	switch {
 	case o.signal != 0:
 		return 128 + int(o.signal)
-	case disagree != nil:
+	case disagree != nil, o.mistake != "": // a peer that did not learn of the mistake may have a result, which is wrong
 		return 1
 	case done != nil && o.resultSurvived(): // a dead peer cost only its share of one step
 		return 0
@@ -126,12 +127,15 @@ func (o outcome) status(done *event.Done, disagree error) int {
 }
 
 // summary describes in one line how a job ended with status, "" if the result says it all. at is
-// the step that the job has reached, as in " at step 3 of 10", or "".
+// the step that the job has reached, as in " at step 3 of 10", or "". A mistake that a peer has
+// reported is the cause of all that follows.
 func (o outcome) summary(done *event.Done, status int, at string) string {
 	failures := o.failures()
 	// after has the failures of peers that had already reported the result.
 	after := slices.DeleteFunc(slices.Clone(failures), func(e Exit) bool { return !e.result })
 	switch {
+	case o.mistake != "":
+		return clip("the job fails by a mistake of its program: "+o.mistake, lineRoom)
 	case status == 0 && done == nil && o.stopped():
 		return "the job was stopped" + at + ": it has no result"
 	case len(failures) == 0 || !o.member:

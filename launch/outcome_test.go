@@ -73,6 +73,8 @@ func TestStatusOfJob(t *testing.T) {
 		"gave up, but others did not":             {outcome{exits: []Exit{gaveUp, held}, gaveUp: true}, done, nil, 0},
 		"asked to leave":                          {outcome{exits: []Exit{left, fine}}, nil, nil, 0},
 		"interrupted":                             {outcome{exits: []Exit{killed, fine}, signal: syscall.SIGINT}, done, nil, 130},
+		"a mistake, and a peer with a result":     {outcome{exits: []Exit{failed, held}, member: true, mistake: "other lengths"}, done, nil, 1},
+		"a mistake, and a peer without a result":  {outcome{exits: []Exit{failed, fine}, member: true, mistake: "other lengths"}, nil, nil, 1},
 	} {
 		if got := c.o.status(c.done, c.err); got != c.want {
 			t.Errorf("%s: status %d, want %d", name, got, c.want)

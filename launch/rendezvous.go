@@ -32,7 +32,7 @@ type rendezvous struct {
 
 	// Fields for reform.go.
 	foreign   bool // a peer of another launcher has been a member
-	finished  bool // a member has ended with status 0
+	finished  bool // a member has ended with status 0, or the job fails by a mistake of its program
 	reforming bool // no member is alive, and some running peers have not said hello
 
 	dead     []elastic.ID                     // IDs of peers that ended after the start

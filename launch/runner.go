@@ -144,7 +144,7 @@ func (r *runner) finish(ctx context.Context) Result {
 	switch {
 	case err != nil:
 		r.report.printf("%v", err)
-	case done != nil && r.report.isLeading():
+	case done != nil && r.report.isLeading() && r.outcome.mistake == "":
 		last = printable.Line(done.Line())
 	}
 	status := r.outcome.status(done, err)
