@@ -27,6 +27,7 @@ type progress struct {
 	seen    time.Time // time of the latest step
 	marks   []mark    // oldest first; at least one after the first step
 	shares  []int     // microbatches by rank
+	stalled bool      // a peer has held up the others since the latest step
 	waits   bool      // the job waits for a quorum, or the peers wait to join again
 }
 
@@ -45,6 +46,8 @@ func (p *progress) observe(e event.Event, now time.Time) {
 		p.shares = b.New
 	case event.Quorum:
 		p.waits = p.waits || b.State != "back" // the next step resets it
+	case event.Stall:
+		p.stalled = true
 	case event.Parked:
 		p.waits = true // a step of other peers of this launcher resets it
 	case event.Step:
@@ -73,7 +76,7 @@ func (p *progress) advance(n int64, s event.Step, now time.Time) {
 	if p.waits && now.Sub(p.seen) > progressWindow { // the speed is not measured across a long pause
 		p.marks = nil
 	}
-	p.waits = false
+	p.waits, p.stalled = false, false
 	if p.step > 0 { // the first step of a resumed job may not be step 1
 		p.samples += int64(s.Samples) * (n - p.step)
 	}
@@ -121,6 +124,9 @@ func (p *progress) line(now time.Time) string {
 		s += fmt.Sprintf("  %.0f samples/s", float64(samples)/elapsed)
 	} else {
 		s += fmt.Sprintf("  %.1f steps/s", float64(p.step-first.step)/elapsed)
+	}
+	if p.stalled {
+		return s // nobody knows how long the others will be held up
 	}
 	// The remaining time is computed in seconds as a float, because the number of steps may be too
 	// large for a Duration.

@@ -9,9 +9,9 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// stalls decides which stall events become lines for people: one line for each stall of a culprit,
-// however many members report the stall, and one line for the entry into a session
-// (entrystalls.go). It reads no clock and is not safe for concurrent use.
+// stalls decides which stall events become lines for people: a line for each stall of a culprit,
+// however many members report the stall, which is repeated while the stall lasts (again), and one
+// line for the entry into a session (entrystalls.go). It reads no clock and is not safe for concurrent use.
 type stalls struct {
 	culprits map[string]*culprit // by short ID
 	entries  []*entryStall       // in the order of their first reports
@@ -22,12 +22,25 @@ type stalls struct {
 
 // culprit is a member for which other members wait.
 type culprit struct {
+	begun      time.Time // start of the present stall
 	lastLine   time.Time // time of the last line
 	lastReport time.Time // time of the last report
 }
 
-// stallPause is the minimum time between two lines about the same culprit.
+// stallPause is the minimum time between the lines about two stalls of the same culprit.
 const stallPause = time.Minute
+
+// again returns the age at which a stall gets its next line, if the last line was at the age told: 10
+// s, 30 s, and then each minute. A hang would otherwise be told once, and scroll away.
+func again(told time.Duration) time.Duration {
+	switch {
+	case told < 10*time.Second:
+		return 10 * time.Second
+	case told < 30*time.Second:
+		return 30 * time.Second
+	}
+	return told.Truncate(time.Minute) + time.Minute
+}
 
 // line returns a line about e, a stall that peer index reports, or "" if there is nothing new or
 // the line waits for the reports of other peers (due). It names only the culprits that no recent
@@ -68,8 +81,8 @@ func (s *stalls) freshOf(e event.Stall, now time.Time) []string {
 }
 
 // fresh records a report that another member has waited for this member since begun. It reports
-// whether a line is needed: for the first report, and for a new stall at least stallPause after the
-// last line.
+// whether a line is needed: for the first report, for a new stall at least stallPause after the last
+// line, and for a stall that has lasted until its next line (again).
 func (s *stalls) fresh(id string, begun, now time.Time) bool {
 	// Clearing the map bounds the memory of long jobs; at worst a line is repeated.
 	if s.culprits == nil || len(s.culprits) > maxReported {
@@ -77,10 +90,13 @@ func (s *stalls) fresh(id string, begun, now time.Time) bool {
 	}
 	c := s.culprits[id]
 	if c == nil {
-		s.culprits[id] = &culprit{lastLine: now, lastReport: now}
+		s.culprits[id] = &culprit{begun: begun, lastLine: now, lastReport: now}
 		return true
 	}
-	news := begun.After(c.lastReport) && now.Sub(c.lastLine) >= stallPause
+	news := now.Sub(c.begun) >= again(c.lastLine.Sub(c.begun))
+	if begun.After(c.lastReport) {
+		c.begun, news = begun, now.Sub(c.lastLine) >= stallPause
+	}
 	c.lastReport = now
 	if news {
 		c.lastLine = now
