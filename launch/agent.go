@@ -357,7 +357,7 @@ func (a *agent) status() Status {
 	if a.reducer == nil {
 		return Status{}
 	}
-	return a.reducer.report()
+	return a.reducer.report(time.Now())
 }
 
 // Close sends the queued messages, for as long as the launcher lives, and drops later events. The

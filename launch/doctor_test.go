@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/elrun/elrun/transport/p2p"
 )
@@ -24,7 +25,7 @@ func checkNamed(t *testing.T, all []Check, name string) Check {
 // On a host where the tests of this package can run, no check of Doctor fails.
 func TestDoctor(t *testing.T) {
 	job := testJob(t)
-	serve(t, job, 0, func() Status { return newReducer(job, memberAt(0)).report() })
+	serve(t, job, 0, func() Status { return newReducer(job, memberAt(0)).report(time.Time{}) })
 	all := Doctor(t.Context())
 	for _, c := range all {
 		if c.Level == Fail || c.Level != OK && c.Advice == "" || c.Found == "" {

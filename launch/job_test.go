@@ -49,7 +49,7 @@ func TestControlStatus(t *testing.T) {
 		peers = append(peers, serve(t, job, i, func() Status {
 			mu.Lock()
 			defer mu.Unlock()
-			return r.report()
+			return r.report(time.Time{})
 		}))
 	}
 	found := findJob(t, job)
@@ -94,7 +94,7 @@ func TestStatusNotAnswered(t *testing.T) {
 func TestJobsOfSeveral(t *testing.T) {
 	for _, suffix := range []string{"b", "a"} {
 		job := testJob(t) + suffix
-		serve(t, job, 0, func() Status { return newReducer(job, memberAt(0)).report() })
+		serve(t, job, 0, func() Status { return newReducer(job, memberAt(0)).report(time.Time{}) })
 	}
 	all, err := Jobs(t.Context())
 	if err != nil {

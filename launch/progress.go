@@ -110,28 +110,42 @@ func (p *progress) line(now time.Time) string {
 	if n := len(p.shares); n > 0 && slices.Max(p.shares) > slices.Min(p.shares)+1 {
 		s += fmt.Sprintf("  shares %d-%d", slices.Min(p.shares), slices.Max(p.shares))
 	}
-	// During a pause of the job the shown speed falls, as intended. After the last step the shown
-	// time does not change any more.
+	samples, steps, left := p.speed(now)
+	if samples > 0 {
+		s += fmt.Sprintf("  %.0f samples/s", samples)
+	} else if steps > 0 {
+		s += fmt.Sprintf("  %.1f steps/s", steps)
+	}
+	if left > 0 {
+		s += fmt.Sprintf("  %v left", left.Round(time.Second))
+	}
+	return s
+}
+
+// speed returns the speed up to now in samples and in steps a second, and the remaining time of the
+// job; 0 for what is not known.
+func (p *progress) speed(now time.Time) (samples, steps float64, left time.Duration) {
+	if len(p.marks) == 0 {
+		return 0, 0, 0
+	}
+	// During a pause of the job the speed falls, as intended. After the last step it does not change
+	// any more.
 	if p.of > 0 && p.step >= p.of {
 		now = p.seen
 	}
 	first := p.marks[0]
 	elapsed := now.Sub(first.at).Seconds()
 	if p.step == first.step || elapsed <= 0 {
-		return s
+		return 0, 0, 0
 	}
-	if samples := p.samples - first.samples; samples > 0 {
-		s += fmt.Sprintf("  %.0f samples/s", float64(samples)/elapsed)
-	} else {
-		s += fmt.Sprintf("  %.1f steps/s", float64(p.step-first.step)/elapsed)
-	}
+	samples, steps = float64(p.samples-first.samples)/elapsed, float64(p.step-first.step)/elapsed
 	if p.stalled {
-		return s // nobody knows how long the others will be held up
+		return samples, steps, 0 // nobody knows how long the others will be held up
 	}
 	// The remaining time is computed in seconds as a float, because the number of steps may be too
 	// large for a Duration.
-	if left := elapsed / float64(p.step-first.step) * float64(p.of-p.step); left > 0 && left <= maxLeft.Seconds() {
-		s += fmt.Sprintf("  %v left", time.Duration(left*float64(time.Second)).Round(time.Second))
+	if rest := float64(p.of-p.step) / steps; rest > 0 && rest <= maxLeft.Seconds() {
+		left = time.Duration(rest * float64(time.Second))
 	}
-	return s
+	return samples, steps, left
 }

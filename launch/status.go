@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
@@ -11,10 +12,11 @@ import (
 
 // Status is the state of a job, as its peers on this host report it.
 type Status struct {
-	Job     string         `json:"job"`
-	Epoch   uint64         `json:"epoch"`
-	Step    int64          `json:"step"`         // last stable step; 0 if unknown
-	Of      int64          `json:"of,omitempty"` // steps of the whole job; 0 if unknown
+	Job   string `json:"job"`
+	Epoch uint64 `json:"epoch"`
+	Step  int64  `json:"step"`         // last stable step; 0 if unknown
+	Of    int64  `json:"of,omitempty"` // steps of the whole job; 0 if unknown
+	Progress
 	Members []MemberStatus `json:"members"`
 	// WaitingFor has the short IDs of the peers for which others wait unusually long, and of lost
 	// peers that are still in the view.
@@ -24,6 +26,15 @@ type Status struct {
 	// Ended describes the end of the job; nil while it runs. An ended job has no members. See
 	// LastStatus.
 	Ended *Ended `json:"ended,omitempty"`
+}
+
+// Progress describes how far a job is and how fast it goes. A field is 0 if its value is unknown.
+type Progress struct {
+	Loss        float64 `json:"loss,omitempty"`          // loss of the last step
+	SamplesPerS float64 `json:"samples_per_s,omitempty"` // samples of all peers in a second, over the last ten seconds
+	StepsPerS   float64 `json:"steps_per_s,omitempty"`   // over the last ten seconds
+	ElapsedMS   float64 `json:"elapsed_ms,omitempty"`    // time since a reporting peer entered its first view
+	LeftMS      float64 `json:"left_ms,omitempty"`       // expected time until the last step
 }
 
 // Balanced describes the members' shares and the reason for them.
@@ -89,6 +100,9 @@ type reducer struct {
 	stalled []string
 	short   bool   // too few members are left to go on
 	state   string // parked, left or done; "" otherwise
+
+	progress progress
+	began    time.Time // time of the first view; zero before it
 }
 
 // newReducer returns the reducer of a peer that is in no view.
@@ -106,8 +120,12 @@ func (r *reducer) renew(self elastic.Member) {
 
 // apply updates the status from the next event.
 func (r *reducer) apply(e event.Event) {
+	r.progress.observe(e, e.Time)
 	switch b := e.Body.(type) {
 	case event.View:
+		if r.began.IsZero() {
+			r.began = e.Time
+		}
 		r.view(e.Epoch, b)
 	case event.Step:
 		r.step(e.Step, b)
@@ -192,9 +210,14 @@ const (
 	stateDone    = "done"
 )
 
-// report returns the status with this peer's own entry. The result shares no memory with r.
-func (r *reducer) report() Status {
+// report returns the status at now with this peer's own entry. The result shares no memory with r.
+func (r *reducer) report(now time.Time) Status {
 	s := r.status
+	samples, steps, left := r.progress.speed(now)
+	s.Progress = Progress{Loss: r.progress.loss, SamplesPerS: samples, StepsPerS: steps, LeftMS: left.Seconds() * 1000}
+	if !r.began.IsZero() {
+		s.ElapsedMS = now.Sub(r.began).Seconds() * 1000
+	}
 	self := r.self
 	var kinds []string // in sorted order, each once
 	for _, p := range r.to {
@@ -263,7 +286,11 @@ func mergeStatus(reports []Status) Status {
 		if i == 0 || s.Epoch > out.Epoch {
 			out.Job, out.Epoch, base = s.Job, s.Epoch, s.Members
 		}
-		out.Step, out.Of = max(out.Step, s.Step), max(out.Of, s.Of)
+		elapsed := max(out.ElapsedMS, s.ElapsedMS)
+		if i == 0 || s.Step > out.Step {
+			out.Progress = s.Progress
+		}
+		out.Step, out.Of, out.ElapsedMS = max(out.Step, s.Step), max(out.Of, s.Of), elapsed
 		if s.Balanced != nil && (out.Balanced == nil || s.Balanced.Step > out.Balanced.Step) {
 			out.Balanced = s.Balanced
 		}

@@ -23,7 +23,7 @@ func newTestReducer(id string, index int) *reducer {
 func TestReducerStates(t *testing.T) {
 	r := newTestReducer("aaaaaaaa", 0)
 	state := func() string {
-		for _, m := range r.report().Members {
+		for _, m := range r.report(time.Time{}).Members {
 			if m.ID == "aaaaaaaa" {
 				return m.State
 			}
@@ -47,7 +47,7 @@ func TestReducerStates(t *testing.T) {
 			t.Errorf("after %s: %s, want %s", step.e.Body.Name(), got, step.want)
 		}
 	}
-	if s := r.report(); s.Step != 9 || s.Epoch != 2 {
+	if s := r.report(time.Time{}); s.Step != 9 || s.Epoch != 2 {
 		t.Errorf("got step %d, epoch %d", s.Step, s.Epoch)
 	}
 }
@@ -70,7 +70,7 @@ func TestReducerFigures(t *testing.T) {
 			StepMS: 46, PredictedMS: 39, Path: "p2p,shm", Paths: []PeerPath{{ID: "bbbbbbbb", Kind: "p2p"}, {ID: "dddddddd", Kind: "shm"}}},
 		{ID: "dddddddd", Index: -1, Rank: 2, State: stateUnknown, SeenMS: -1, Path: "shm"},
 	}}
-	if got := r.report(); !reflect.DeepEqual(got, want) {
+	if got := r.report(time.Time{}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
@@ -79,11 +79,38 @@ func TestReducerFigures(t *testing.T) {
 func TestReportIsACopy(t *testing.T) {
 	r := newTestReducer("aaaaaaaa", 0)
 	r.apply(viewOf(1, "aaaaaaaa"))
-	before := r.report()
+	before := r.report(time.Time{})
 	r.apply(event.Event{Step: 5, Body: event.Step{ComputeMS: 3}})
 	r.apply(event.Event{Body: event.Stall{Culprit: "x,y"}})
 	if before.Members[0].ComputeMS != 0 || before.Members[0].State != stateRunning || before.WaitingFor != nil {
 		t.Errorf("report changed: %+v", before)
+	}
+}
+
+// A peer reports how fast its job goes, and how long it will take.
+func TestReportOfProgress(t *testing.T) {
+	r, began := newTestReducer("aaaaaaaa", 0), time.Unix(100, 0)
+	r.apply(event.Event{Time: began, Epoch: 1, Body: event.View{Members: []string{"aaaaaaaa"}}})
+	for step := range int64(5) {
+		at := began.Add(time.Duration(step) * time.Second)
+		r.apply(event.Event{Time: at, Step: step + 1, Body: event.Step{Samples: 30, Loss: 2.5, Of: 11}})
+	}
+	got := r.report(began.Add(4 * time.Second)).Progress
+	if want := (Progress{Loss: 2.5, SamplesPerS: 30, StepsPerS: 1, ElapsedMS: 4000, LeftMS: 6000}); got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// A job's progress is that of the peer with the latest step; it has run for as long as its first
+// peer.
+func TestMergeProgress(t *testing.T) {
+	early := Status{Step: 3, Progress: Progress{Loss: 3, ElapsedMS: 900, LeftMS: 70}}
+	late := Status{Step: 4, Progress: Progress{Loss: 2, ElapsedMS: 800, LeftMS: 60}}
+	want := Progress{Loss: 2, ElapsedMS: 900, LeftMS: 60}
+	for _, reports := range [][]Status{{early, late}, {late, early}} {
+		if got := mergeStatus(reports).Progress; got != want {
+			t.Errorf("got  %+v\nwant %+v", got, want)
+		}
 	}
 }
 
@@ -95,10 +122,10 @@ func TestMergeStatus(t *testing.T) {
 		r.apply(viewOf(4, ids...))
 		r.apply(event.Event{Step: int64(10 + i), Body: event.Step{}})
 		r.apply(event.Event{Body: event.Stall{Culprit: "cccccccc"}})
-		reports = append(reports, r.report())
+		reports = append(reports, r.report(time.Time{}))
 	}
 	late := newTestReducer("dddddddd", 3) // has no view yet
-	reports = append(reports, late.report())
+	reports = append(reports, late.report(time.Time{}))
 	s := mergeStatus(reports)
 	if s.Job != "job" || s.Epoch != 4 || s.Step != 11 || !slices.Equal(s.WaitingFor, []string{"cccccccc"}) {
 		t.Errorf("got %+v", s)
@@ -152,7 +179,7 @@ func TestMergeOrder(t *testing.T) {
 			if rapid.Bool().Draw(t, "in") { // views differ by epoch only
 				r.apply(viewOf(epoch, peerID(0).Short(), peerID(int(epoch)).Short()))
 			}
-			reports = append(reports, r.report())
+			reports = append(reports, r.report(time.Time{}))
 		}
 		want := mergeStatus(slices.Clone(reports))
 		if got := mergeStatus(rapid.Permutation(reports).Draw(t, "order")); !reflect.DeepEqual(got, want) {
@@ -173,7 +200,7 @@ func TestDescribeOthers(t *testing.T) {
 		r.apply(event.Event{Epoch: 1, Body: event.Path{Who: other.ID.Short(), Kind: "direct"}})
 		r.apply(event.Event{Step: 1, Body: event.Shares{New: []int{5, 6, 7}}})
 		heard := map[elastic.ID]time.Duration{other.ID: time.Duration(200-100*i) * time.Millisecond, self.ID: time.Second}
-		reports = append(reports, describeOthers(r.report(), []elastic.Member{other, self, third}, heard))
+		reports = append(reports, describeOthers(r.report(time.Time{}), []elastic.Member{other, self, third}, heard))
 	}
 	want := MemberStatus{ID: other.ID.Short(), Index: 3, Host: "far", Rank: 1, State: stateUnknown, Share: 6, Path: "direct", SeenMS: 100}
 	s := mergeStatus(reports)

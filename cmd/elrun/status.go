@@ -106,13 +106,16 @@ func lastStatusOf(ctx context.Context, name string, paths bool) (launch.Status, 
 	return s, err
 }
 
-// writeStatus writes the status of a running job: a line about the job, lines about the time of the
-// last step and about the shares if they are known, and the table of members, which the function
+// writeStatus writes the status of a running job: a line about the job, lines about its progress,
+// the time of the last step and about the shares if they are known, and the table of members, which the function
 // write writes. A dash stands for an unknown value: for example, a program without package trainer
 // may report no steps. Long lines are truncated; --json has the full values.
 func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.MemberStatus) error) error {
 	to = &lineTruncator{to: to}
 	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, countText(s.Epoch), formatStep(s), shortList(s.WaitingFor))
+	if p := formatProgress(s.Progress); p != "" {
+		lines += p + "\n"
+	}
 	if measured, predicted := s.StepTime(); measured > 0 {
 		lines += "step time " + formatStepTime(measured, predicted) + "\n"
 	}
@@ -155,6 +158,28 @@ func formatStep(s launch.Status) string {
 		return fmt.Sprintf("%d/%d", s.Step, s.Of)
 	}
 	return countText(s.Step)
+}
+
+// formatProgress returns the loss, the speed, and the elapsed and the remaining time, as far as they
+// are known.
+func formatProgress(p launch.Progress) string {
+	var words []string
+	add := func(known bool, format string, value any) {
+		if known {
+			words = append(words, fmt.Sprintf(format, value))
+		}
+	}
+	add(p.Loss != 0, "loss %.4g", p.Loss)
+	add(p.SamplesPerS > 0, "%.0f samples/s", p.SamplesPerS)
+	add(p.SamplesPerS == 0 && p.StepsPerS > 0, "%.1f steps/s", p.StepsPerS)
+	add(p.ElapsedMS > 0, "%v elapsed", seconds(p.ElapsedMS))
+	add(p.LeftMS > 0, "%v left", seconds(p.LeftMS))
+	return strings.Join(words, "  ")
+}
+
+// seconds returns a number of milliseconds as a duration in whole seconds.
+func seconds(ms float64) time.Duration {
+	return time.Duration(ms * float64(time.Millisecond)).Round(time.Second)
 }
 
 // writeMember writes the table row of one member.

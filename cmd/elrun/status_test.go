@@ -28,7 +28,7 @@ func TestWriteStatus(t *testing.T) {
 		want string
 	}{
 		{"balanced", launch.Status{
-			Job: "m", Epoch: 2, Step: 44, Of: 354,
+			Job: "m", Epoch: 2, Step: 44, Of: 354, Progress: launch.Progress{Loss: 0.51234, SamplesPerS: 13701.4, StepsPerS: 26.8, ElapsedMS: 1700, LeftMS: 11600},
 			Balanced: &launch.Balanced{Step: 41, Old: []int{16, 16}, Shares: []int{26, 6}, Reason: "rank 1: 16 to 6"},
 			Members: []launch.MemberStatus{
 				{ID: "cMZYjyrm", Index: 0, Host: "vm", Rank: 0, State: "running", Share: 26, Speed: 5973.4, ComputeMS: 29.52,
@@ -37,6 +37,7 @@ func TestWriteStatus(t *testing.T) {
 					CommMS: 4.5, StepMS: 36.4, PredictedMS: 29.1, Path: "p2p"},
 			}}, `
 job m  epoch 2  step 44/354  waiting for -
+loss 0.5123  13701 samples/s  2s elapsed  12s left
 step time 37.4 ms, predicted 35.0 ms (+7 %)
 shares 16 16 -> 26 6 since step 41: rank 1: 16 to 6
 RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMP MS  PRED MS  COMM MS  PATH  SEEN
@@ -57,9 +58,10 @@ RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMP MS  PRED MS  COMM M
 -     1      cccccccc  vm    joining  -      -          -        -        -        -       now
 `},
 		{"a share of nothing is known, a prediction is not", launch.Status{
-			Job: "m", Epoch: 1, Step: 3, Balanced: &launch.Balanced{Step: 1, Shares: []int{1, 0}, Reason: "start"},
+			Job: "m", Epoch: 1, Step: 3, Progress: launch.Progress{StepsPerS: 0.52}, Balanced: &launch.Balanced{Step: 1, Shares: []int{1, 0}, Reason: "start"},
 			Members: []launch.MemberStatus{{ID: "aaaaaaaa", Host: "vm", State: "running", CommMS: 2, StepMS: 2.04, Path: "shm"}}}, `
 job m  epoch 1  step 3  waiting for -
+0.5 steps/s
 step time 2.0 ms, not predicted
 shares 1 0 since step 1: start
 RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMP MS  PRED MS  COMM MS  PATH  SEEN

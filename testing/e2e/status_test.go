@@ -30,8 +30,8 @@ func TestStatus(t *testing.T) {
 	if stdout, _, _ := process.Command(t, "status", "--peers", e.job.Name); strings.Count(stdout, "running") != 3 {
 		t.Errorf("table:\n%s", stdout)
 	}
-	for _, flag := range []string{"--peers=false", "--paths"} { // one line for each host, and all peers are on this host
-		if stdout, _, _ := process.Command(t, "status", flag, e.job.Name); strings.Count(stdout, "\n") != 3 {
+	for _, flag := range []string{"--peers=false", "--paths"} { // the job, its progress, the head of the table, and one line for each host: all peers are on this one
+		if stdout, _, _ := process.Command(t, "status", flag, e.job.Name); strings.Count(stdout, "\n") != 4 {
 			t.Errorf("%s:\n%s", flag, stdout)
 		}
 	}
