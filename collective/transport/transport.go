@@ -6,7 +6,7 @@
 // A transport moves bytes from a Send to the Recv with the same Envelope, and compares
 // their Calls. It ends as a whole: by Revoke, whose cause EncodeCause carries to the other
 // ranks, or by Close. A transport may also implement Sharer (shared memory) and Meter
-// (throughput of links). The contract of all transports, nine rules, is the comment of
+// (throughput of links). The contract of all transports, ten rules, is the comment of
 // Transport. Package testing/transporttest checks the contract for any implementation;
 // transport/mem is the shortest implementation.
 package transport
@@ -68,6 +68,8 @@ type Signal struct {
 //     goroutines, and revokes locally with ErrClosed. A peer that waits for a message which
 //     the closed rank has never sent gets a *PeerError. Ranks that need nothing more from
 //     the closed rank are not revoked.
+//  10. Peek sees each message that has arrived and that no receive has asked for, complete or
+//     not, the messages of one rank in the order of their arrival. It never takes a message.
 type Transport interface {
 	// Send sends buf to a rank under e, and returns when buf may be reused.
 	Send(ctx context.Context, to int, e Envelope, buf []byte) error
@@ -77,6 +79,12 @@ type Transport interface {
 	// returns. Two ranks that both call Post and then Send do not deadlock, although each
 	// Send may wait for the other rank's receive.
 	Post(from int, e Envelope, buf []byte) Posted
+	// Peek waits until a message of one of the ranks in from has arrived that no receive has
+	// asked for and for which matches returns true. It returns the sender and the envelope, and
+	// leaves the message. It returns rank -1 and no error when stop is closed. An error revokes,
+	// also if all these ranks have closed their transports and no message can come; the caller's
+	// own rank beside others does not count. matches must not block.
+	Peek(from []int, stop <-chan struct{}, matches func(from int, e Envelope) bool) (rank int, e Envelope, err error)
 	// Signal queues msg, of at most MaxSignal bytes, for rank to. msg may be reused at
 	// once.
 	Signal(to int, msg []byte)

@@ -46,7 +46,7 @@ type check struct {
 // checks lists all subtests in the order of the contract.
 func checks() []check {
 	var all []check
-	for _, part := range [][]check{messageChecks(), failureChecks(), signalChecks(), closeChecks(), bulkChecks()} {
+	for _, part := range [][]check{messageChecks(), failureChecks(), signalChecks(), closeChecks(), peekChecks(), bulkChecks()} {
 		all = append(all, part...)
 	}
 	return all

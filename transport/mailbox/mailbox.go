@@ -58,6 +58,8 @@ type Box struct {
 	signals chan transport.Signal
 	shared  *transport.Shared // see Share; nil for none
 
+	found atomic.Uint32 // number of messages that Peek has returned
+
 	cause  atomic.Pointer[error] // set once, by Fail
 	failed chan struct{}         // closed when cause is set
 

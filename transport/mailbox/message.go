@@ -25,6 +25,8 @@ type Message struct {
 	arrived bool // Done was called; guarded by the source's mu
 	// next is the next message in the same slot.
 	next *Message
+	// order is the number of the message among those of its source that no receive had asked for.
+	order uint64
 }
 
 // Done reports that Buf is filled, and completes the receive if there is one.

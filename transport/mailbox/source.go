@@ -44,11 +44,13 @@ type source struct {
 	// mu guards the fields below.
 	mu        sync.Mutex
 	slots     map[key]slot
-	heldBytes int   // bytes of messages without a receive, with their overhead
-	waiting   int   // receives without a message
-	sleepers  int   // goroutines that wait in WaitRoom
-	unbounded bool  // no limit
-	ended     error // answers later receives; nil while messages may come
+	heldBytes int             // bytes of messages without a receive, with their overhead
+	waiting   int             // receives without a message, and goroutines in Peek
+	sleepers  int             // goroutines that wait in WaitRoom
+	unbounded bool            // no limit
+	ended     error           // answers later receives; nil while messages may come
+	arrivals  uint64          // number of messages so far that no receive had asked for
+	peekers   []chan struct{} // of the goroutines in Peek
 }
 
 // openLocked reports whether the reader may accept a further message. This is the rule of
@@ -224,6 +226,9 @@ func (s *source) deliver(m *Message) *receive {
 	l.last = m
 	s.heldBytes += len(m.Buf) + overhead
 	s.slots[k] = l
+	s.arrivals++
+	m.order = s.arrivals
+	s.wakePeekersLocked()
 	return nil
 }
 
@@ -292,6 +297,7 @@ func (s *source) end(err error) (all *receive) {
 		return nil
 	}
 	s.ended = err
+	s.wakePeekersLocked()
 	for k := range s.slots {
 		for r := s.popReceiveLocked(k); r != nil; r = s.popReceiveLocked(k) {
 			r.next, all = all, r

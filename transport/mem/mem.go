@@ -101,6 +101,11 @@ func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.P
 	return t.box.Post(from, e, buf)
 }
 
+// Peek implements transport.Transport.
+func (t *Transport) Peek(from []int, stop <-chan struct{}, matches func(from int, e transport.Envelope) bool) (int, transport.Envelope, error) {
+	return t.box.Peek(from, stop, matches)
+}
+
 // Signal implements transport.Transport. A signal longer than transport.MaxSignal is lost.
 func (t *Transport) Signal(to int, msg []byte) {
 	if t.box.Check("signal", to) == nil && t.box.Cause() == nil && len(msg) <= transport.MaxSignal {

@@ -183,6 +183,17 @@ func (t *Transport) Post(from int, e transport.Envelope, buf []byte) transport.P
 	return t.box.Post(from, e, buf)
 }
 
+// Peek implements transport.Transport. Like Post it starts to make the pairs with the ranks from:
+// without them this rank might not notice that they have closed or died.
+func (t *Transport) Peek(from []int, stop <-chan struct{}, matches func(from int, e transport.Envelope) bool) (int, transport.Envelope, error) {
+	for _, rank := range from {
+		if t.box.Check("peek", rank) == nil && rank != t.self && t.pairs[rank].Load() == nil {
+			t.lazy.need(rank)
+		}
+	}
+	return t.box.Peek(from, stop, matches)
+}
+
 // Arrived implements transport.Meter.
 func (t *Transport) Arrived() []transport.Arrival {
 	all := make([]transport.Arrival, len(t.pairs))
