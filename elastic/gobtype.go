@@ -8,59 +8,15 @@ import (
 	"io"
 	"math"
 	"reflect"
-	"slices"
+
+	"github.com/elrun/elrun/internal/gobtype"
 )
 
-// gobWith returns nil if gob can encode values of type t as part of a State, and otherwise an
-// error. The argument path names the value in messages. The argument within lists the enclosing
-// types, so that the recursion ends at a recursive type.
-func gobWith(t reflect.Type, path string, within []reflect.Type) error {
-	// The fields of a type with its own encoding are not checked: gob calls the type's method for
-	// the whole value.
-	if slices.Contains(within, t) || marshals(t) {
-		return nil
-	}
-	// The list is copied, because the checks of several fields extend it.
-	within = append(slices.Clone(within), t)
-	refused := func(why string) error { return fmt.Errorf("gob: %s is a %v: %s", path, t, why) }
-	switch t.Kind() {
-	case reflect.Map:
-		return refused("the order of a map is random, so that equal states differ; keep a sorted slice")
-	case reflect.Interface, reflect.Func, reflect.Chan, reflect.UnsafePointer, reflect.Uintptr:
-		return refused("it cannot be copied to other peers")
-	// An element has no name of its own, so path does not change.
-	case reflect.Pointer, reflect.Slice, reflect.Array:
-		return gobWith(t.Elem(), path, within)
-	case reflect.Struct:
-		for i := range t.NumField() {
-			f := t.Field(i)
-			if !f.IsExported() {
-				return fmt.Errorf("gob: %s.%s is not exported, so that gob would leave it out; export it, or write a State of your own", path, f.Name)
-			}
-			if err := gobWith(f.Type, path+"."+f.Name, within); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// marshals reports whether values of a type, or pointers to them, implement gob.GobEncoder or
-// encoding.BinaryMarshaler.
-func marshals(t reflect.Type) bool {
-	for _, marshaler := range []reflect.Type{reflect.TypeFor[gob.GobEncoder](), reflect.TypeFor[encoding.BinaryMarshaler]()} {
-		if t.Implements(marshaler) || reflect.PointerTo(t).Implements(marshaler) {
-			return true
-		}
-	}
-	return false
-}
-
-// hashValue writes a canonical encoding of a value whose type gobWith accepts: equal values give
+// hashValue writes a canonical encoding of a value whose type gobtype.Check accepts: equal values give
 // equal bytes. Gob's own output is not canonical: it depends on the types that the process has
 // encoded before.
 func hashValue(w io.Writer, v reflect.Value) error {
-	if marshals(v.Type()) {
+	if gobtype.Marshals(v.Type()) {
 		return hashMarshaled(w, v)
 	}
 	// Slices of numbers are hashed as bytes. One call per element would be slow.

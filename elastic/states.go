@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/elrun/elrun/dtype"
+	"github.com/elrun/elrun/internal/gobtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -72,7 +73,7 @@ func Gob(step *int64, values ...any) State {
 			s.err = fmt.Errorf("value %d is a %T, want a pointer to a variable", i, v)
 			return s
 		}
-		if err := gobWith(r.Elem().Type(), r.Elem().Type().String(), nil); err != nil {
+		if err := gobtype.Check(r.Elem().Type(), gobtype.Compared); err != nil {
 			s.err = err
 			return s
 		}
