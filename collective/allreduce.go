@@ -143,7 +143,7 @@ func recursiveDoubling[T Number](o *operation, g subgroup, dst, src []T, red Red
 	size := kernel.Size[T]()
 	// One segment of scratch memory is enough, as a segment is reduced before the next one is
 	// received into it.
-	other := scratch[T](o, min(max(1, o.segment/size), len(src)))
+	other := scratch[T](o, min(max(1, o.segment()/size), len(src)))
 	for d := 1; d < g.size; d *= 2 {
 		partner := g.commRank(g.rank ^ d)
 		err := o.swap(partner, kernel.Bytes(src), kernel.Bytes(other), func(first, end int) {

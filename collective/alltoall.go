@@ -110,4 +110,4 @@ func (o *operation) exchangeWhole(to int, out []byte, from int, in []byte) error
 }
 
 // endsFull reports whether the last segment of buf is a full one.
-func (o *operation) endsFull(buf []byte) bool { return len(buf) > 0 && len(buf)%o.segment == 0 }
+func (o *operation) endsFull(buf []byte) bool { return len(buf) > 0 && len(buf)%o.segment() == 0 }

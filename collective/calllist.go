@@ -47,12 +47,15 @@ func (ops callList) oldestBlocker(now time.Duration) *operation {
 // stall.AskAfter or longer, and is not an ISend or IRecv. These two may stay in progress for ever:
 // for example, an IRecv for a message that is never sent.
 func (o *operation) blocksProgram(now time.Duration) bool {
-	return now-o.begin >= stall.AskAfter && (o.peer < 0 || o.blocking)
+	return now-o.begin >= stall.AskAfter && (o.env.Call.Kind != transport.KindPoint || o.blocking)
 }
 
-// hasBackgroundPoint reports whether a Send or Recv with peer is in progress in the background.
+// hasBackgroundPoint reports whether a Send to peer, or a Recv from peer or from any rank, is in
+// progress in the background.
 func (ops callList) hasBackgroundPoint(peer int) bool {
-	return ops.first(func(o *operation) bool { return o.peer == peer && !o.blocking }) != nil
+	return ops.first(func(o *operation) bool {
+		return !o.blocking && o.env.Call.Kind == transport.KindPoint && (o.peer == peer || o.peer < 0)
+	}) != nil
 }
 
 // first returns the oldest call for which is returns true, or nil if there is none.

@@ -85,6 +85,7 @@ type sequence struct {
 	closed     bool                     // Comm.Close was called
 	part       bool                     // its calls are parts of the calls of another communicator
 	pointLocks map[pointKey]*ticketLock // ticket locks of Sends and Recvs in progress
+	matchings  []*matching              // receives and Probes that have not chosen their message, the oldest first
 	queue      queue                    // of non-blocking calls in shared memory
 }
 

@@ -17,7 +17,7 @@ func TestNoneReturnsEarly(t *testing.T) {
 	for n := 2; n <= 5; n++ {
 		sum := typed[int32]{integers[int32]()}.prepare("sum", n, n*(n+1))
 		for _, w := range append(ways(reducing(), false), ways(carrying(), false)...) {
-			if w.kind == "sendrecv" {
+			if isPoint(w.kind) {
 				continue
 			}
 			for late := range n {

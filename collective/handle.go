@@ -16,12 +16,14 @@ type Handle struct {
 	done chan struct{} // closed at the end; nil until the first Done; guarded by mu
 	err  error         // of the call; valid once over is set
 	over atomic.Bool   // the call has ended
+	// message describes the message of an IRecv, once over is set; nil for other calls.
+	message *Message
 }
 
 // start begins a call and returns its handle. A goroutine carries the call out, and Close
 // waits for it.
 func (c *Comm) start(ctx context.Context, p plan) *Handle {
-	h := &Handle{comm: c.orInvalid()}
+	h := &Handle{comm: c.orInvalid(), message: p.message}
 	var err error
 	if c.isValid() && p.call.Algorithm == SharedMemory {
 		err = c.enqueue(ctx, &p, h)
@@ -69,6 +71,9 @@ func (h *Handle) end(err error) {
 	}
 }
 
+// errNoHandle is the error of a nil or zero Handle.
+var errNoHandle = fmt.Errorf("collective: wait: %w: the handle is nil or not the result of a call", ErrArgument)
+
 // isValid reports whether h was made by a call; a nil or zero Handle was not.
 func (h *Handle) isValid() bool { return h != nil && h.comm != nil }
 
@@ -96,7 +101,7 @@ func (h *Handle) Done() <-chan struct{} {
 // from several goroutines, or not at all: an error of the call revokes in any case.
 func (h *Handle) Wait(ctx context.Context) error {
 	if !h.isValid() {
-		return fmt.Errorf("collective: wait: %w: the handle is nil or not the result of a call", ErrArgument)
+		return errNoHandle
 	}
 	if h.over.Load() {
 		// The usual case for a call that has overlapped with computation: no channel is allocated.
@@ -111,6 +116,26 @@ func (h *Handle) Wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("collective: wait: %w", context.Cause(ctx))
 	}
+}
+
+// Test reports whether the call has ended, and returns its error if it has. It does not wait.
+func (h *Handle) Test() (done bool, err error) {
+	switch {
+	case !h.isValid():
+		return true, errNoHandle
+	case !h.over.Load():
+		return false, nil
+	}
+	return true, h.ended()
+}
+
+// Message describes the message that an IRecv has received. It is the zero Message before the end of
+// the call, after an error, and for other calls.
+func (h *Handle) Message() Message {
+	if !h.isValid() || !h.over.Load() || h.message == nil {
+		return Message{}
+	}
+	return *h.message
 }
 
 // ended returns the error of a call that has ended. It reports an error to Options.OnError.

@@ -3,6 +3,7 @@ package collective_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -117,7 +118,7 @@ func (l *vectors[T]) run(ctx context.Context, c *collective.Comm, k call) error 
 		err = l.scatter(ctx, on, k)
 	case "alltoall", "alltoallv":
 		err = l.allToAll(ctx, on, k)
-	case "sendrecv":
+	case "sendrecv", "exchange", "receiveany":
 		err = l.sendRecv(ctx, c, k)
 	case "barrier":
 		err = k.do(ctx, func() error { return collective.Barrier(ctx, on) },
@@ -382,11 +383,19 @@ func (l *vectors[T]) sendRecv(ctx context.Context, c *collective.Comm, k call) e
 	rank, n := c.Rank(), c.Size()
 	to, from := (rank+k.root)%n, (rank-k.root+n)%n
 	src, dst := slices.Clone(l.in[rank][:k.length]), l.garbage(k.length)
-	sent := collective.ISend(ctx, c, to, k.length, src)
-	err := k.do(ctx, func() error { return collective.Recv(ctx, c, from, k.length, dst) },
-		func() *collective.Handle { return collective.IRecv(ctx, c, from, k.length, dst) })
-	if serr := sent.Wait(ctx); err == nil {
-		err = serr
+	var err error
+	switch {
+	case k.kind == "exchange":
+		err = collective.SendRecv(ctx, c, collective.Peers{To: to, From: from}, k.length, dst, src)
+	case k.kind == "receiveany":
+		err = l.receiveAny(ctx, c, k, dst, src)
+	default:
+		sent := collective.ISend(ctx, c, to, k.length, src)
+		err = k.do(ctx, func() error { return collective.Recv(ctx, c, from, k.length, dst) },
+			func() *collective.Handle { return collective.IRecv(ctx, c, from, k.length, dst) })
+		if serr := sent.Wait(ctx); err == nil {
+			err = serr
+		}
 	}
 	if err == nil {
 		err = same("result", dst, l.in[from][:k.length])
@@ -395,6 +404,30 @@ func (l *vectors[T]) sendRecv(ctx context.Context, c *collective.Comm, k call) e
 		err = same("source", src, l.in[rank][:k.length])
 	}
 	return err
+}
+
+// receiveAny is sendRecv in which the receiver does not know the sender, and either the tag or the
+// length. The barrier keeps the messages of later calls away.
+func (l *vectors[T]) receiveAny(ctx context.Context, c *collective.Comm, k call, dst, src []T) error {
+	rank, n := c.Rank(), c.Size()
+	sent := collective.ISend(ctx, c, (rank+k.root)%n, k.length, src)
+	var m collective.Message
+	var err error
+	if k.async {
+		h := collective.IRecv(ctx, c, collective.AnySource, collective.AnyTag, dst)
+		err = collective.WaitAll(ctx, h, sent)
+		m = h.Message()
+	} else {
+		if m, err = collective.Probe(ctx, c, collective.AnySource, k.length); err == nil {
+			err = collective.Recv(ctx, c, m.From, m.Tag, dst)
+		}
+		err = errors.Join(err, sent.Wait(ctx))
+	}
+	want := collective.Message{From: (rank - k.root + n) % n, Tag: k.length, Len: k.length, Type: dtype.TypeOf[T]()}
+	if err == nil && m != want {
+		err = fmt.Errorf("message %+v, want %+v", m, want)
+	}
+	return errors.Join(err, collective.Barrier(ctx, c))
 }
 
 // garbage returns a vector of values that are no result.

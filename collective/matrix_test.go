@@ -51,6 +51,8 @@ func carrying() []row {
 		{"alltoall", []collective.Algorithm{auto, collective.Direct}},
 		{"alltoallv", []collective.Algorithm{auto, collective.Direct}},
 		{"sendrecv", []collective.Algorithm{auto}},
+		{"exchange", []collective.Algorithm{auto}},
+		{"receiveany", []collective.Algorithm{auto}},
 		{"barrier", []collective.Algorithm{auto, doubling}},
 	}
 }

@@ -40,7 +40,7 @@ func everyCall(n int, op collective.Op[int64]) []misuse {
 		return all
 	}
 	mine := func(c comm) int { first, end := collective.Chunk(n, size(c), max(0, c.Rank())); return end - first }
-	return []misuse{
+	return append([]misuse{
 		{"allreduce", func(ctx context.Context, c comm, w v) error { return collective.AllReduce(ctx, c, w[:n], w[:n], op) }},
 		{"reduce", func(ctx context.Context, c comm, w v) error { return collective.Reduce(ctx, c, w[:n], w[:n], op, 0) }},
 		{"reducescatter", func(ctx context.Context, c comm, w v) error {
@@ -78,6 +78,28 @@ func everyCall(n int, op collective.Op[int64]) []misuse {
 		{"recv", func(ctx context.Context, c comm, w v) error { return collective.Recv(ctx, c, 0, 0, w[:n]) }},
 		{"split", func(ctx context.Context, c comm, _ v) error { _, err := collective.Split(ctx, c, 0, 0); return err }},
 		{"dup", func(ctx context.Context, c comm, _ v) error { _, err := collective.Dup(ctx, c); return err }},
+	}, callsOfMessages(n)...)
+}
+
+// callsOfMessages are the calls of everyCall with messages or values.
+func callsOfMessages(n int) []misuse {
+	type comm = *collective.Comm
+	type v = []int64
+	return []misuse{
+		{"exchange", func(ctx context.Context, c comm, w v) error {
+			return collective.SendRecv(ctx, c, collective.Peers{}, 0, w[:n], w[n:2*n])
+		}},
+		{"probe", func(ctx context.Context, c comm, _ v) error {
+			_, err := collective.Probe(ctx, c, collective.AnySource, 0)
+			return err
+		}},
+		{"broadcastvalue", func(ctx context.Context, c comm, _ v) error {
+			return collective.BroadcastValue(ctx, c, new(string), 0)
+		}},
+		{"gathervalues", func(ctx context.Context, c comm, _ v) error {
+			_, err := collective.GatherValues(ctx, c, "x", 0)
+			return err
+		}},
 	}
 }
 
@@ -186,6 +208,15 @@ func TestNoHandle(t *testing.T) {
 		if err := h.Wait(t.Context()); !errors.Is(err, collective.ErrArgument) {
 			t.Errorf("%v", err)
 		}
+		done, err := h.Test()
+		i, errAny := collective.WaitAny(t.Context(), nil, &collective.Handle{}, nil)
+		if !done || !errors.Is(err, collective.ErrArgument) || i != 1 || !errors.Is(errAny, collective.ErrArgument) || h.Message() != (collective.Message{}) {
+			t.Errorf("Test: %v, %v; WaitAny: %d, %v", done, err, i, errAny)
+		}
+	}
+	i, err := collective.WaitAny(t.Context(), nil, nil)
+	if err := errors.Join(err, collective.WaitAll(t.Context(), nil, nil)); err != nil || i != -1 {
+		t.Errorf("no handles: %d, %v", i, err)
 	}
 }
 
@@ -232,6 +263,7 @@ func wrongCalls() []misuse {
 			return collective.AllReduceCoded(ctx, c, w, w, first{})
 		}},
 	}
+	all = append(all, wrongMessages()...)
 	var none context.Context
 	for _, m := range everyCall(3, sum) {
 		all = append(all, misuse{"nil context in " + m.name, func(_ context.Context, c comm, w v) error {
@@ -245,6 +277,28 @@ func wrongCalls() []misuse {
 		}
 	}
 	return all
+}
+
+// wrongMessages are the calls of wrongCalls with messages or values.
+func wrongMessages() []misuse {
+	type comm = *collective.Comm
+	type v = []int64
+	return []misuse{
+		{"rank -1", func(ctx context.Context, c comm, w v) error { return collective.Recv(ctx, c, -1, 0, w) }},
+		{"probe of tag -1", func(ctx context.Context, c comm, _ v) error { _, err := collective.Probe(ctx, c, 0, -1); return err }},
+		{"send to any rank", func(ctx context.Context, c comm, w v) error {
+			return collective.Send(ctx, c, collective.AnySource, 0, w)
+		}},
+		{"send of any tag", func(ctx context.Context, c comm, w v) error { return collective.Send(ctx, c, 0, collective.AnyTag, w) }},
+		{"overlap in exchange", func(ctx context.Context, c comm, w v) error {
+			return collective.SendRecv(ctx, c, collective.Peers{}, 0, w[1:3], w[:2])
+		}},
+		{"value without a type that gob knows", func(ctx context.Context, c comm, _ v) error {
+			_, err := collective.GatherValues(ctx, c, struct{ hidden int }{1}, 0)
+			return err
+		}},
+		{"no value", func(ctx context.Context, c comm, _ v) error { return collective.BroadcastValue[int](ctx, c, nil, 0) }},
+	}
 }
 
 // Wrong arguments give an ErrArgument with an explanation at all ranks: each rank gets its own

@@ -21,12 +21,14 @@ var errNoContext = fmt.Errorf("%w: the context is nil", ErrArgument)
 
 // plan is a call that has not begun: its description, and the work of this rank.
 type plan struct {
-	call transport.Call
-	tag  uint32                 // of a Send or Recv
-	peer int                    // other rank of a Send or Recv, as a rank of the communicator; else -1
-	send bool                   // the call is a Send
-	err  error                  // error of the first bad argument; it fails the call and revokes
-	body func(*operation) error // sends, receives and reduces
+	call    transport.Call
+	tag     int                    // of a point-to-point call; may be AnyTag
+	peer    int                    // other rank of a point-to-point call, as a rank of the communicator; may be AnySource or NoRank; else -1
+	send    bool                   // the call is a Send
+	probe   bool                   // the call is a Probe
+	message *Message               // the body of an IRecv stores the description of its message here; else nil
+	err     error                  // error of the first bad argument; it fails the call and revokes
+	body    func(*operation) error // sends, receives and reduces
 	// needsBarrier is set for calls that can end at one rank before another rank has begun them.
 	// Such calls end with a barrier of empty messages (see disseminate).
 	needsBarrier bool
@@ -38,9 +40,9 @@ type plan struct {
 type operation struct {
 	*Comm
 	env          transport.Envelope // identifies the messages of the call
-	segment      int                // maximum bytes of a message, as in env.Call
-	peer         int                // other rank of a Send or Recv, as a rank of the transport; else -1
+	peer         int                // other rank of a point-to-point call, as a rank of the transport; -1 for AnySource, and for other calls
 	sends        bool               // the call is a Send
+	match        *matching          // of a receive or Probe that chooses its message when it has arrived; nil for other calls
 	needsBarrier bool               // see plan
 	blocking     bool               // the caller waits for the end of the call, so no other collective call can begin
 	begin        time.Duration      // since endpoint.started
@@ -97,15 +99,14 @@ func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 		c.enterBlocking()
 	}
 	// A Send or Recv has no place in the sequence, so its Seq holds the tag.
-	o.env.Seq = p.tag | pointBit
+	o.env.Seq = uint32(max(p.tag, 0)) | pointBit
 	if p.call.Kind != transport.KindPoint {
 		o.env.Seq = c.seq.next()
 		if blocking {
 			c.seq.running = o
 		}
 	} else if p.err == nil {
-		o.peer = c.transportRank(p.peer)
-		c.seq.lockFor(o, pointKey{o.peer, p.tag, p.send})
+		c.seq.beginPoint(o, p)
 	}
 	switch p.call.Algorithm {
 	case SharedMemory:
@@ -155,9 +156,12 @@ func (c *Comm) admit(p *plan) error {
 // describe fills in the fields that come from the communicator and the description of the
 // call. The caller fills in the place in the sequence.
 func (o *operation) describe(c *Comm, call *transport.Call) {
-	o.Comm, o.segment = c, int(call.Segment)
+	o.Comm = c
 	o.env.Comm, o.env.Call, o.env.Priority = c.id, *call, c.priority
 }
+
+// segment returns the maximum bytes of a message of the call.
+func (o *operation) segment() int { return int(o.env.Call.Segment) }
 
 // execute runs the call to its end. Every error revokes, and so does a panic of a user's reduction:
 // otherwise the other ranks would wait for this rank for ever. argErr is the error of the call's
@@ -255,6 +259,7 @@ func (o *operation) end(well bool) {
 		ep.blocked--
 	}
 	o.seq.dropIfLast(o)
+	o.seq.dropMatching(o.match)
 	if o.guard != nil {
 		disarm = o.guard.unref()
 	}
@@ -282,7 +287,7 @@ func (o *operation) recv(from int, buf []byte) error {
 // forSegments calls do with each segment of buf in turn, at least once.
 func (o *operation) forSegments(buf []byte, do func([]byte) error) error {
 	for {
-		n := min(len(buf), o.segment)
+		n := min(len(buf), o.segment())
 		if err := do(buf[:n:n]); err != nil {
 			return err
 		}
@@ -337,7 +342,7 @@ func (o *operation) recordProgress() {
 // if there are several segments. For one segment no goroutine is started, as its start would take
 // longer than a short message.
 func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
-	if max(len(out), len(in)) <= o.segment {
+	if max(len(out), len(in)) <= o.segment() {
 		return o.exchangeSegment(to, out, from, in)
 	}
 	sent := make(chan error, 1)
@@ -356,14 +361,14 @@ func (o *operation) exchange(to int, out []byte, from int, in []byte) error {
 // segment. done is called with each range of bytes of v that was sent, when the same range of the
 // partner's vector is in room; done may change these bytes of v.
 func (o *operation) swap(partner int, v, room []byte, done func(first, end int)) error {
-	if len(v) <= o.segment {
+	if len(v) <= o.segment() {
 		if err := o.exchangeSegment(partner, v, partner, room); err != nil {
 			return err
 		}
 		done(0, len(v))
 		return nil
 	}
-	sent := make(chan error, len(v)/o.segment+1)
+	sent := make(chan error, len(v)/o.segment()+1)
 	go func() {
 		defer close(sent)
 		err := o.forSegments(v, func(segment []byte) error {
@@ -388,8 +393,8 @@ func (o *operation) swapIn(partner int, v, room []byte, sent <-chan error, done 
 		for range sent {
 		}
 	}()
-	for first := 0; first < len(v); first += o.segment {
-		end := min(first+o.segment, len(v))
+	for first := 0; first < len(v); first += o.segment() {
+		end := min(first+o.segment(), len(v))
 		if err := o.recvSegment(partner, room[:end-first]); err != nil {
 			return err
 		}

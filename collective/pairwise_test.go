@@ -43,7 +43,7 @@ func everything(most int) []choice {
 	add := func(s suite, op string, ws []way) {
 		for _, w := range ws {
 			for n := 1; n <= most; n++ {
-				if w.algorithm != collective.Auto || w.kind == "sendrecv" {
+				if w.algorithm != collective.Auto || isPoint(w.kind) {
 					all = append(all, choice{w, op, s, n})
 				}
 			}
@@ -104,10 +104,15 @@ func selection(most int) []choice {
 func (c choice) job(i, length int) job {
 	k := call{kind: c.kind, algorithm: c.algorithm, length: length,
 		root: i * 5 % c.ranks, inPlace: i/2%2 == 1, async: i%2 == 1}
-	if c.op == moving && c.kind != "broadcast" && c.kind != "sendrecv" {
+	if c.op == moving && c.kind != "broadcast" && !isPoint(c.kind) {
 		k.length /= c.ranks // of a part
 	}
 	return job{c.suite.prepare(c.op, c.ranks, length), []call{k}}
+}
+
+// isPoint reports whether calls of a kind are point-to-point calls, which have no algorithms.
+func isPoint(kind string) bool {
+	return kind == "sendrecv" || kind == "exchange" || kind == "receiveany"
 }
 
 func TestSelection(t *testing.T) {

@@ -214,7 +214,7 @@ func Chunk(length, size, rank int) (first, end int) {
 func (o *operation) ring() ring.Ring {
 	left, right := o.order.neighbours(o.rank, o.size)
 	return ring.Ring{Link: &ringLink{o: o, left: left, right: right}, Rank: o.rank, Size: o.size, Order: o.order.ranks,
-		Segment: o.segment, Memory: o.words}
+		Segment: o.segment(), Memory: o.words}
 }
 
 // ringLink is the pair of links of a rank in the ring: it sends to the right neighbour and

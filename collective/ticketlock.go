@@ -37,6 +37,7 @@ func (s *sequence) lockFor(o *operation, key pointKey) {
 	}
 	if s.pointLocks[key] == nil {
 		s.pointLocks[key] = &ticketLock{key: key}
+		s.lockChanged(key)
 	}
 	o.lock, o.ticket = s.pointLocks[key], s.pointLocks[key].nextTicket()
 }
@@ -44,8 +45,9 @@ func (s *sequence) lockFor(o *operation, key pointKey) {
 // dropIfLast deletes the lock of a key when its last Send or Recv ends. The caller holds
 // endpoint.mu.
 func (s *sequence) dropIfLast(o *operation) {
-	if o.peer >= 0 && s.pointLocks[o.lock.key] == o.lock && o.lock.issued == o.ticket+1 {
+	if o.peer >= 0 && o.lock != nil && s.pointLocks[o.lock.key] == o.lock && o.lock.issued == o.ticket+1 {
 		delete(s.pointLocks, o.lock.key)
+		s.lockChanged(o.lock.key)
 	}
 }
 

@@ -67,8 +67,8 @@ func TestPosition(t *testing.T) {
 		"in another call":            {func(_ *watchdog, o *operation) { o.recvFrom.Store(1) }, stall.NotYet, true, true},
 		"computing in another":       {func(*watchdog, *operation) {}, stall.NotYet, true, false},
 		"in that call":               {func(_ *watchdog, o *operation) { o.env.Seq = 7; o.recvFrom.Store(1) }, stall.Present, true, true},
-		"a receive that stays open":  {func(_ *watchdog, o *operation) { o.peer = 0 }, stall.NotYet, false, false},
-		"in a receive":               {func(_ *watchdog, o *operation) { o.peer, o.blocking = 0, true }, stall.NotYet, true, true},
+		"a receive that stays open":  {func(_ *watchdog, o *operation) { o.peer, o.env.Call.Kind = 0, transport.KindPoint }, stall.NotYet, false, false},
+		"in a receive":               {func(_ *watchdog, o *operation) { o.peer, o.blocking, o.env.Call.Kind = 0, true, transport.KindPoint }, stall.NotYet, true, true},
 		"past it":                    {func(w *watchdog, _ *operation) { w.sequences[0].lastSeq = 8 }, stall.Past, false, false},
 		"the communicator is closed": {func(w *watchdog, _ *operation) { w.sequences[0].closed = true }, stall.Closed, false, false},
 	} {
@@ -102,5 +102,39 @@ func TestHasBegun(t *testing.T) {
 	}
 	if ep.hasBegun(transport.Envelope{Comm: 8}) {
 		t.Error("past on a communicator that is not known")
+	}
+}
+
+// arrivals is a Matcher whose answers are fixed.
+type arrivals struct{ awaits, full bool }
+
+func (a arrivals) Awaits(int, transport.Envelope) bool { return a.awaits }
+func (a arrivals) Full(int) bool                       { return a.full }
+
+// A tell proves that a Recv cannot end only if no message of its sender can be in flight. It proves
+// that a Send cannot end only if the receiver has read nothing for long.
+func TestFirm(t *testing.T) {
+	for name, test := range map[string]struct {
+		sends, overtook, awaits, full bool
+		quiet                         time.Duration
+		want                          bool
+	}{
+		"nothing has come":             {awaits: true, quiet: time.Second, want: true},
+		"the message has come":         {quiet: time.Minute},
+		"the message may be in flight": {awaits: true, overtook: true, quiet: time.Minute},
+		"full":                         {sends: true, full: true, quiet: fullAfter, want: true},
+		"full, and overtook":           {sends: true, full: true, overtook: true, quiet: fullAfter, want: true},
+		"full since a moment":          {sends: true, full: true, quiet: fullAfter - 1},
+		"not full":                     {sends: true, quiet: time.Minute},
+	} {
+		w, o := waitingRank(nil)
+		w.matcher = arrivals{awaits: test.awaits}
+		o.peer, o.sends, o.watch = 1, test.sends, new(watchState)
+		now := time.Hour
+		o.watch.wait.Since = now - test.quiet
+		got := w.isFirm(o, transport.Signal{From: 1, Overtook: test.overtook}, &stall.Signal{At: now, Full: test.full}, now)
+		if got != test.want {
+			t.Errorf("%s: firm is %v", name, got)
+		}
 	}
 }
