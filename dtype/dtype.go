@@ -47,8 +47,9 @@ const (
 )
 
 // TypeOf returns the Type of T. An int has the Type of the integer of its length: Int64, or Int32 on
-// 32-bit platforms. So a vector of int fits a vector of int64 at another rank. TypeOf costs a few comparisons, because the compiler does not
-// resolve its switch. So call it once for a vector, not for each element.
+// 32-bit platforms. So a vector of int fits a vector of int64 at another rank. TypeOf costs a few
+// comparisons, because the compiler does not resolve its switch. So call it once for a vector, not
+// for each element.
 func TypeOf[T Number]() Type {
 	var z T
 	switch any(z).(type) {

@@ -107,9 +107,9 @@ func lastStatusOf(ctx context.Context, name string, paths bool) (launch.Status, 
 }
 
 // writeStatus writes the status of a running job: a line about the job, lines about its progress,
-// the time of the last step and about the shares if they are known, and the table of members, which the function
-// write writes. A dash stands for an unknown value: for example, a program without package trainer
-// may report no steps. Long lines are truncated; --json has the full values.
+// the time of the last step and about the shares if they are known, and the table of members, which
+// the function write writes. A dash stands for an unknown value: for example, a program without
+// package trainer may report no steps. Long lines are truncated; --json has the full values.
 func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.MemberStatus) error) error {
 	to = &lineTruncator{to: to}
 	lines := fmt.Sprintf("job %s  epoch %s  step %s  waiting for %s\n", s.Job, countText(s.Epoch), formatStep(s), shortList(s.WaitingFor))
