@@ -164,3 +164,28 @@ func TestSlowMessageIsNoDeadlock(t *testing.T) {
 		}, cluster.Over(g.transports()))
 	})
 }
+
+// A goroutine that waits in Recv while another one computes is no deadlock, although each rank waits
+// for the other and has made no other call. The other goroutine's first call, here an ISend, shows
+// for good that there are two.
+func TestReceiverBesideComputationIsNoDeadlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
+			other, done := 1-c.Rank(), make(chan error)
+			go func() {
+				var err error
+				for range 3 {
+					err = errors.Join(err, collective.Recv(ctx, c, other, 1, make([]int8, 1)))
+				}
+				done <- err
+			}()
+			after(3 * time.Second)
+			err := collective.ISend(ctx, c, other, 1, make([]int8, 1)).Wait(ctx)
+			after(time.Minute)
+			for range 2 {
+				err = errors.Join(err, collective.Send(ctx, c, other, 1, make([]int8, 1)))
+			}
+			return errors.Join(err, <-done)
+		})
+	})
+}

@@ -22,7 +22,9 @@
 //
 // Send and Recv match by (pair, tag). They have no place in the order: several goroutines may make
 // them, also during any other call. Calls of one pair, tag and direction are executed one after the
-// other, in the order in which they began.
+// other, in the order in which they began. Ranks whose only calls for 5 seconds are blocking ones that
+// wait for each other get a *DeadlockError. So a goroutine that receives while the rest of the program
+// computes uses IRecv or AnySource, which are never taken for a deadlock.
 //
 // A collective call returns nil only after every rank of the communicator has entered it with the
 // same arguments. MPI promises less: the root of a broadcast may return before other ranks have

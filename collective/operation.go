@@ -96,7 +96,7 @@ func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 	o.describe(c, &p.call)
 	o.peer, o.sends, o.needsBarrier, o.blocking = -1, p.send, p.needsBarrier, blocking
 	if blocking && !c.seq.part {
-		c.enterBlocking()
+		c.blocked++
 	}
 	// A Send or Recv has no place in the sequence, so its Seq holds the tag.
 	o.env.Seq = uint32(max(p.tag, 0)) | pointBit
@@ -131,6 +131,7 @@ func (c *Comm) enter(p *plan) error {
 	c.mu.Lock()
 	err := c.admit(p)
 	if err == nil {
+		c.goroutines = c.goroutines || c.blocked > 0 && !c.seq.part
 		return nil
 	}
 	c.mu.Unlock()

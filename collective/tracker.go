@@ -23,13 +23,7 @@ type tracker struct {
 	untrackedSeen bool                    // an untracked call has begun since the last check of the watchdog
 	limit         stall.Limit             // adaptive timeout of calls
 	blocked       int                     // number of blocking calls in progress, without those that are parts of other calls
-	goroutines    bool                    // two of them were in progress at once, so the program calls from several goroutines
-}
-
-// enterBlocking records that the program makes a blocking call. The caller holds endpoint.mu.
-func (t *tracker) enterBlocking() {
-	t.blocked++
-	t.goroutines = t.goroutines || t.blocked > 1
+	goroutines    bool                    // a call began during one of them, so the program calls from several goroutines
 }
 
 // register returns a new operation, tracked unless it may stay untracked. The caller holds

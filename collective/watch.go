@@ -32,9 +32,9 @@ import (
 //	in Recv                  it is there, and no message for the Recv came before the tell
 //	in Send                  it reads no more messages of this rank, for fullAfter
 //
-// A rank whose program has made two blocking calls at once has several goroutines: one of them may
-// compute while another is blocked. So no wait for such a rank is firm. A program may also be in
-// its first calls, so a cycle over several communicators must last for separateAfter.
+// A rank whose program has begun a call during a blocking call has several goroutines: one of them
+// may compute while another is blocked. So no wait for such a rank is firm. A program may also be in
+// its first calls, so a deadlock must last for deadlockAfter.
 
 const (
 	// watchPeriod is the interval at which the watchdog checks the calls in progress.
@@ -48,9 +48,9 @@ const (
 	// fullAfter is how long a Send must have made no progress when its receiver tells that it reads
 	// no more messages. Before, bytes that fit into buffers of the network may be in flight.
 	fullAfter = 3 * time.Second
-	// separateAfter is how long a deadlock over several communicators must last. Each of them may
-	// be used by a goroutine of its own.
-	separateAfter = 5 * time.Second
+	// deadlockAfter is how long a deadlock must last. A goroutine that has made no call yet may make
+	// the awaited one: the call of another communicator, or a Send.
+	deadlockAfter = 5 * time.Second
 )
 
 // watchState is the state of the watchdog for one call that waits.
@@ -227,7 +227,7 @@ func (w *watchdog) updateWaits(now time.Duration) callList {
 }
 
 // awaited appends the ranks for which o waits. A Send or Recv waits for its peer, also before it has
-// sent or received anything.
+// sent or received anything. A Recv from AnySource waits for none until it has chosen its message.
 func (o *operation) awaited(all []int) []int {
 	if o.peer >= 0 {
 		return append(all, o.peer)
@@ -291,8 +291,8 @@ func (w *watchdog) isFirm(o *operation, s transport.Signal, m *stall.Signal, now
 	if o.sends {
 		return m.Full && (m.At == 0 || m.At >= o.watch.wait.Since) && now-o.watch.wait.Since >= fullAfter
 	}
-	// A message that was sent before the tell has come before it.
-	return !s.Overtook && w.matcher.Awaits(s.From, o.env)
+	// A message that was sent before the tell has come before it. The envelope has no tag for AnyTag.
+	return !s.Overtook && (o.match == nil || o.match.tag != AnyTag) && w.matcher.Awaits(s.From, o.env)
 }
 
 // revokeIfDeadlock revokes if o is in a deadlock and all ranks to be named have told their calls.
@@ -305,18 +305,14 @@ func (w *watchdog) revokeIfDeadlock(o *operation, now time.Duration) {
 		o.watch.deadlocked = now
 	}
 	all := w.chase.Deadlock(&o.watch.wait, o.sends, now)
-	if all == nil {
+	if all == nil || now-o.watch.deadlocked < deadlockAfter {
 		return
 	}
 	e := new(DeadlockError)
-	separate := false
 	for _, r := range all {
-		separate = separate || r.Call.Comm != o.env.Comm
 		e.Waits = append(e.Waits, transport.DeadlockWait{Rank: r.Rank, Call: r.Call.Call, Comm: r.Call.Comm, Sends: r.Sends})
 	}
-	if !separate || now-o.watch.deadlocked >= separateAfter {
-		w.revoke(e)
-	}
+	w.revoke(e)
 }
 
 // queued returns the queued call with the communicator and the sequence number of e.

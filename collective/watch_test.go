@@ -116,12 +116,15 @@ func (a arrivals) Full(int) bool                       { return a.full }
 func TestFirm(t *testing.T) {
 	for name, test := range map[string]struct {
 		sends, overtook, awaits, full bool
+		match                         *matching
 		quiet                         time.Duration
 		want                          bool
 	}{
 		"nothing has come":             {awaits: true, quiet: time.Second, want: true},
 		"the message has come":         {quiet: time.Minute},
 		"the message may be in flight": {awaits: true, overtook: true, quiet: time.Minute},
+		"another receive of tag 0":     {awaits: true, match: &matching{from: 1, tag: AnyTag}, quiet: time.Minute},
+		"behind a receive of its tag":  {awaits: true, match: &matching{from: 1, tag: 0}, quiet: time.Second, want: true},
 		"full":                         {sends: true, full: true, quiet: fullAfter, want: true},
 		"full, and overtook":           {sends: true, full: true, overtook: true, quiet: fullAfter, want: true},
 		"full since a moment":          {sends: true, full: true, quiet: fullAfter - 1},
@@ -129,7 +132,7 @@ func TestFirm(t *testing.T) {
 	} {
 		w, o := waitingRank(nil)
 		w.matcher = arrivals{awaits: test.awaits}
-		o.peer, o.sends, o.watch = 1, test.sends, new(watchState)
+		o.peer, o.sends, o.match, o.watch = 1, test.sends, test.match, new(watchState)
 		now := time.Hour
 		o.watch.wait.Since = now - test.quiet
 		got := w.isFirm(o, transport.Signal{From: 1, Overtook: test.overtook}, &stall.Signal{At: now, Full: test.full}, now)

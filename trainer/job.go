@@ -38,11 +38,11 @@ type job struct {
 // leaves them undefined.
 //
 // Some errors are no mistake of the program: elastic.ErrLeft if this peer has left as asked, before
-// the last step, elastic.ErrFinished if it came after the job had finished, elastic.ErrQuorum if
-// too few peers were left for too long, and other errors that wrap elastic.ErrNoView. A program
-// that ends with any status after the first two is no failure for package launch. ErrNotFinite is
-// returned at every peer. Once this peer has committed the last step, a failure of the group is no
-// longer an error, unless it is a mistake of the program (collective.ErrMistake).
+// the last step, elastic.ErrFinished if it came after the job had finished, elastic.ErrQuorum if too
+// few peers were left for too long, and other errors that wrap elastic.ErrNoView. A program that ends
+// with any status after the first two is no failure for package launch. ErrNotFinite is returned at
+// every peer. Once this peer has committed the last step, a failure of the group is no longer an
+// error.
 func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) error {
 	return New(group, model, cfg).run(ctx, func(*job) {})
 }
@@ -147,9 +147,8 @@ func (j *job) advanced(was, o outcome) {
 func (j *job) sessions(ctx context.Context) error {
 	for epoch := uint64(0); ; {
 		s, err := j.group.Next(ctx, epoch)
-		// This peer has committed the last step, so it is no failure that the others have left. A
-		// mistake of the program is one.
-		if err != nil && !errors.Is(err, collective.ErrMistake) && j.finished() && !j.state.void && ctx.Err() == nil {
+		// This peer has committed the last step, so it is no failure that the others have left.
+		if err != nil && j.finished() && !j.state.void && ctx.Err() == nil {
 			return j.endAlone(ctx)
 		}
 		if err != nil {
@@ -157,7 +156,7 @@ func (j *job) sessions(ctx context.Context) error {
 		}
 		epoch = s.View.Epoch
 		if err := j.saver.enter(j.group.Run(), s, j.state.committed()); err != nil {
-			return j.refuse(ctx, s, err)
+			return j.refuse(s, err)
 		}
 		if err = j.session(ctx, s); err == nil || !goOn(err) {
 			return err
@@ -165,18 +164,14 @@ func (j *job) sessions(ctx context.Context) error {
 	}
 }
 
-// refuse ends the run because the folder of its checkpoints belongs to another run. At the
-// beginning of a job it ends at all peers: nothing is lost yet, and the user has to decide. From a
-// running job only this peer leaves, which has joined.
-func (j *job) refuse(ctx context.Context, s *elastic.Session, err error) error {
-	if !firstView(s) {
-		j.group.Leave()
-		return err
-	}
-	// Next fails when the others know of the mistake. If the session broke for another reason before,
-	// the next session ends by the mistake.
-	for again := error(nil); again == nil; s, again = j.group.Next(ctx, s.View.Epoch) {
+// refuse ends the run because the folder of its checkpoints belongs to another run. At the beginning
+// of a job it ends at all peers: nothing is lost yet, and the user has to decide. From a running job
+// only this peer leaves, which has joined.
+func (j *job) refuse(s *elastic.Session, err error) error {
+	if firstView(s) {
 		s.Comm.Revoke(&collective.AbortError{Rank: s.Rank, Cause: err.Error(), Mistake: true})
+	} else {
+		j.group.Leave()
 	}
 	return err
 }

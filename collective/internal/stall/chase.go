@@ -30,10 +30,10 @@
 //   - The waits of a cycle must be firm at one moment. Each rank passes on the lowest rank to which
 //     firm waits lead, its Anchor. The anchor that comes back to its rank proves the deadlock, if
 //     that rank has been in the same wait all the time.
-//   - A wait for any of several ranks is firm only if it is firm for all of them, and leads to the
-//     same anchor.
 //   - Old information could circulate in a cycle for ever. Therefore hops are counted, and
 //     information with more hops than there are ranks is discarded.
+//   - Where ranks wait for several others, a tell can cause more than one other. Therefore a rank
+//     tells little news for each ask, and the rest periodically.
 //
 // # The limit
 //
@@ -54,16 +54,16 @@ const (
 	relayAfter = 100 * time.Millisecond
 	// forgetAfter is the time after its ask for which an asker gets news.
 	forgetAfter = 3 * time.Second
+	// maxNews is the number of tells of news for one ask, without the periodic ones. Where waits form
+	// cycles, a tell can cause several others, and these in turn.
+	maxNews = 16
 )
 
 // Wait is a call in progress at this rank, seen as edges of the waits-for graph. The watchdog sets
 // the exported fields; the chase owns the other fields.
 type Wait struct {
 	transport.Envelope
-	// For has the ranks for which the call waits, to receive or to send. The call waits for all of
-	// them, or with Any for one of them.
-	For      []int
-	Any      bool
+	For      []int         // ranks for all of which the call waits, to receive or to send
 	Since    time.Duration // time of the last message that the call sent or received
 	Blocking bool          // the caller waits for the end of the call and does nothing else
 	// Oldest is the wait of the oldest call that blocks this rank; nil if there is no such call, or
@@ -137,6 +137,7 @@ type asker struct {
 type askRecord struct {
 	ask   Signal
 	at    time.Duration // when the ask arrived
+	news  int           // number of tells of news since, without the periodic ones
 	state State
 	end   End
 	// via is the wait from which this rank computed end; nil for none.
@@ -350,20 +351,23 @@ func (c *Chase) localEnd(p Position, now time.Duration) End {
 	return e
 }
 
-// SendNews sends news to the recent askers: to the askers whose last tell was computed from w, or
-// to all askers if w is nil. where returns the position of this rank in relation to a call, for the
-// rank that has asked.
+// SendNews sends news to the recent askers: to all if w is nil, which the watchdog does periodically;
+// or after a tell for w, to the askers whose last tell was computed from w, up to maxNews for an ask.
+// where returns the position of this rank in relation to a call, for the rank that has asked.
 func (c *Chase) SendNews(w *Wait, where func(e transport.Envelope, asker int) Position, now time.Duration) {
 	for key, a := range c.askers {
 		if now-a.at >= forgetAfter {
 			delete(c.askers, key)
 			continue
 		}
-		if w != nil && a.via != w {
+		if w != nil && (a.via != w || a.news == maxNews) {
 			continue
 		}
 		p := where(a.ask.Envelope, key.rank)
 		if e := c.localEnd(p, now); p.State != a.state || e.news(&a.end) {
+			if w != nil {
+				a.news++
+			}
 			c.tell(key.rank, a, p, 0, now)
 		}
 	}

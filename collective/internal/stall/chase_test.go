@@ -88,12 +88,16 @@ func (w *network) run(t *testing.T, d time.Duration) {
 	}
 }
 
-// deliver delivers the signals that are due, and reports whether there were any.
+// deliver delivers the signals that are due, and reports whether there were any. Each rank asks few
+// ranks and tells few news, so that few signals are under way at any time.
 func (w *network) deliver(t *testing.T) bool {
 	t.Helper()
 	due := slices.Clone(w.flying)
 	w.flying = slices.DeleteFunc(w.flying, func(f flying) bool { return f.at <= w.now })
 	due = slices.DeleteFunc(due, func(f flying) bool { return f.at > w.now })
+	if len(due) > 20*len(w.nodes) {
+		t.Fatalf("at %v %d signals arrive at once at %d ranks", w.now, len(due), len(w.nodes))
+	}
 	for _, f := range due {
 		nd := w.nodes[f.to]
 		if nd.stopped {
@@ -320,5 +324,29 @@ func TestSlowLinkIsNobodysSilence(t *testing.T) {
 	w.now += 200 * time.Millisecond // rank 2 does not answer
 	if got, why := nd.chase.Blame(&nd.wait, w.now); why != Slow || !slices.Equal(got, []int{2}) {
 		t.Errorf("blames %v (%d), want rank 2, which is slow", got, why)
+	}
+}
+
+// A rank that gets ever new tells passes on few of them at once, and the last one at the next
+// periodic call.
+func TestNewsIsLimited(t *testing.T) {
+	w := newNet(1, 3)
+	w.waits(1, 1, 2)
+	nd := w.nodes[1]
+	ask := Signal{Kind: Ask, Envelope: nd.wait.Envelope, At: w.now}
+	nd.chase.Answer(0, &ask, nd.position(ask.Envelope, 0), w.now)
+	w.flying = nil
+	causes := []Cause{Absent, Inside}
+	for i := range 101 {
+		said := Signal{Kind: Tell, Envelope: nd.wait.Envelope, State: Present, End: End{Cause: causes[i%2], Rank: 2, Slow: noLink()}}
+		nd.chase.RecordTell(2, &said, &nd.wait, false, w.now)
+		nd.chase.SendNews(&nd.wait, nd.position, w.now)
+	}
+	if len(w.flying) != maxNews {
+		t.Errorf("%d tells of news for one ask, want %d", len(w.flying), maxNews)
+	}
+	nd.chase.SendNews(nil, nd.position, w.now)
+	if len(w.flying) != maxNews+1 {
+		t.Error("the periodic call sends no news")
 	}
 }

@@ -44,17 +44,14 @@ func (c *Chase) IsDeadlock(w *Wait) bool {
 // reached returns the lowest anchor to which the firm edges of w lead.
 func (c *Chase) reached(w *Wait) Anchor {
 	out := noAnchor()
-	for i, rank := range w.For {
-		next := noAnchor()
+	for _, rank := range w.For {
 		a := w.answers[rank]
-		if a != nil && a.firm && a.since == w.Since && int(a.end.Anchor.Hops) < c.Ranks {
-			next = a.end.Anchor
-			next.Hops, next.Whole = next.Hops+1, !w.isPoint()
+		if a == nil || !a.firm || a.since != w.Since || int(a.end.Anchor.Hops) >= c.Ranks {
+			continue
 		}
-		switch {
-		case w.Any && (next.Rank < 0 || i > 0 && !next.isWait(out)):
-			return noAnchor()
-		case next.Rank >= 0 && (out.Rank < 0 || next.Rank < out.Rank):
+		next := a.end.Anchor
+		next.Hops, next.Whole = next.Hops+1, !w.isPoint()
+		if next.Rank >= 0 && (out.Rank < 0 || next.Rank < out.Rank) {
 			out = next
 		}
 	}
