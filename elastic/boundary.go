@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -23,16 +24,21 @@ type record struct {
 	stale   bool   // this member knows a later view
 	stop    bool   // the body called Turn.Stop
 	cheap   bool   // this member may compute a digest of the state now, see digests.cheap
+	logs    bool   // this member writes a step event, see loop.logs
+	metrics int    // bytes of the metrics that are in no step event yet
 }
 
 // recordWords is the number of int64 of an encoded record.
 const recordWords = 8
 
+// metricsShift is the position of record.metrics in the last word of an encoded record.
+const metricsShift = 8
+
 // words returns the encoded record: one int64 for each number, and a last one with a bit for each
-// flag.
+// flag and the length of the metrics.
 func (r record) words() []int64 {
-	flags := int64(0)
-	for i, set := range []bool{r.stale, r.stop, r.cheap} {
+	flags := int64(r.metrics) << metricsShift
+	for i, set := range []bool{r.stale, r.stop, r.cheap, r.logs} {
 		if set {
 			flags |= 1 << i
 		}
@@ -45,7 +51,7 @@ func recordsOf(words []int64) []record {
 	var all []record
 	for w := range slices.Chunk(words, recordWords) {
 		all = append(all, record{loop: int(w[0]), until: w[1], step: w[2], samples: w[3], micros: w[4], speed: w[5],
-			digest: uint64(w[6]), stale: w[7]&1 != 0, stop: w[7]&2 != 0, cheap: w[7]&4 != 0})
+			digest: uint64(w[6]), stale: w[7]&1 != 0, stop: w[7]&2 != 0, cheap: w[7]&4 != 0, logs: w[7]&8 != 0, metrics: int(w[7] >> metricsShift)})
 	}
 	return all
 }
@@ -160,8 +166,12 @@ func (l *loop) enter(s *Session) error {
 // step is stable.
 func (l *loop) boundary(s *Session, t *Turn) error {
 	g, d := l.group, s.division
+	metrics, err := l.unlogged(t)
+	if err != nil {
+		return l.mistake("%w", err)
+	}
 	mine := record{samples: int64(t.samples), micros: l.measure(t), stale: s.Stale(), stop: t.stop,
-		cheap: g.digests.cheap(time.Now())}
+		cheap: g.digests.cheap(time.Now()), logs: l.logs(t), metrics: len(encodeMetrics(metrics))}
 	// due has the same value at all members, and their loops are over at the same step. So either
 	// all members compare digests or none does.
 	if d.due || l.over() {
@@ -180,8 +190,21 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 	d.learn(all)
 	// A comparison needs the digests of all members.
 	d.due = !slices.ContainsFunc(all, func(r record) bool { return !r.cheap })
-	l.report(t)
-	if slices.ContainsFunc(all, func(r record) bool { return r.stop }) {
+	stop := slices.ContainsFunc(all, func(r record) bool { return r.stop })
+	if stop {
+		l.stopped, g.loops.stopped = true, true
+	}
+	g.loops.metrics = metrics
+	values, err := l.gatherMetrics(s, metrics, all)
+	l.report(t, values)
+	// The step is stable, so an exchange that failed takes nothing from a job that is over.
+	if err != nil {
+		err = l.failed(s, t.step+1, fmt.Errorf("exchange the values of Turn.Report: %w", err))
+		if !l.over() || errors.Is(err, collective.ErrMistake) {
+			return err
+		}
+	}
+	if stop {
 		return l.stop(s, t)
 	}
 	if slices.ContainsFunc(all, func(r record) bool { return r.stale }) && !l.over() {
@@ -196,7 +219,6 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 // second exchange. A member whose second exchange fails reports the stop in the next session
 // (account.stopped).
 func (l *loop) stop(s *Session, t *Turn) error {
-	l.stopped, l.group.loops.stopped = true, true
 	mine := record{samples: -1}
 	if err := l.digest(&mine); err != nil {
 		return l.mistake("%w", err)
@@ -269,8 +291,16 @@ func (l *loop) digest(r *record) (err error) {
 // steps a second. The first step of a session and the last step of a loop are always logged.
 const reportPeriod = 10 * time.Millisecond
 
-// report logs a committed step, and new shares if there are any.
-func (l *loop) report(t *Turn) {
+// logs reports whether this member writes an event of a committed step by itself. Of fast steps it
+// logs only some, but always the last step and a step with recomputed samples.
+func (l *loop) logs(t *Turn) bool {
+	return !t.session.division.written || l.group.loops.recomputed > 0 || l.over() || t.stop ||
+		t.ended.Sub(l.group.loops.reported) >= reportPeriod
+}
+
+// report logs a committed step, and new shares if there are any. A step with metrics, which all
+// members have, is always logged, so that the members log the same steps.
+func (l *loop) report(t *Turn, metrics map[string]float64) {
 	g, d := l.group, t.session.division
 	if shares := d.changed(t.samples); shares != nil {
 		g.loops.told = shares.New
@@ -278,13 +308,11 @@ func (l *loop) report(t *Turn) {
 			g.Emit(t.session.View.Epoch, t.step, *shares)
 		}
 	}
-	recomputed := g.loops.recomputed
-	g.loops.recomputed = 0
-	// Of fast steps only some are logged. The last step, and a step with recomputed samples, are
-	// always logged.
-	if d.written && recomputed == 0 && !l.over() && !t.stop && t.ended.Sub(g.loops.reported) < reportPeriod {
+	if !l.logs(t) && len(metrics) == 0 {
 		return
 	}
+	recomputed := g.loops.recomputed
+	g.loops.recomputed = 0
 	d.written, g.loops.reported = true, t.ended
 	ranges := [][2]int{}
 	if t.hi > t.lo {
@@ -293,7 +321,7 @@ func (l *loop) report(t *Turn) {
 	g.Emit(t.session.View.Epoch, t.step, event.Step{
 		Microbatches: ranges, ShareSamples: t.hi - t.lo, Samples: max(0, t.samples), Recomputed: recomputed, Of: l.until,
 		ComputeMS: milliseconds(t.computing()), CommMS: milliseconds(t.ended.Sub(t.begun) - t.computing()),
-		StepMS: milliseconds(time.Since(t.begun)), PredictedMS: milliseconds(t.predicted),
+		StepMS: milliseconds(time.Since(t.begun)), PredictedMS: milliseconds(t.predicted), Metrics: metrics,
 	})
 }
 
@@ -312,7 +340,7 @@ func (l *loop) settle(s *Session) {
 		g.loops.recomputed += t.hi - t.lo
 	case same:
 		g.loops.peers = len(t.session.View.Members)
-		l.report(t)
+		l.report(t, nil)
 	}
 }
 
@@ -334,6 +362,7 @@ type loops struct {
 	speeds     speedometer
 	told       []int     // the last shares in the log, in samples by rank
 	reported   time.Time // when a step was last logged
+	metrics    []metric  // of committed steps, not in a step event yet
 	recomputed int       // samples that this peer computed in failed attempts at the open step
 	open       *Turn     // the last turn, while its outcome is unknown; nil otherwise
 }

@@ -44,8 +44,8 @@
 // # Calls of a program
 //
 // A program needs few of the names below. Its loop is [Group.Steps] and [Group.Err], over a state
-// that [Vectors], [Gob] or [Binary] makes; its body uses [Turn.Part] and Turn.Comm, and seldom
-// [Turn.Stop], [Turn.Fail] and [Turn.Busy]. [Equal] and [Setting] are options of Steps. Afterwards
+// that [Vectors], [Gob] or [Binary] makes; its body uses [Turn.Part] and Turn.Comm,
+// [Turn.Report] to show a loss, and seldom [Turn.Stop], [Turn.Fail] and [Turn.Busy]. [Equal] and [Setting] are options of Steps. Afterwards
 // [Group.Report] passes on the score, and [Group.Close] ends. The errors to tell apart are
 // [ErrLeft], [ErrFinished] and [ErrQuorum]. Config, Endpoint and the other methods of Group are for
 // package launch, package trainer and carriers.

@@ -99,6 +99,36 @@ func ExampleTurn_Stop() {
 	// Output: 7 <nil>
 }
 
+// A value that the peers report is in the progress line, elrun status and the event log. A mean over
+// samples is a sum of parts, as the peers may have different numbers of samples.
+func ExampleTurn_Report() {
+	ctx := context.Background()
+	g, err := alone(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer g.Close()
+	const samples = 4
+	step, w := int64(0), []float64{0}
+	for t := range g.Steps(ctx, elastic.Vectors(&step, w), 10) {
+		lo, hi := t.Part(samples)
+		sum, loss := []float64{0}, 0.0
+		for i := lo; i < hi; i++ {
+			miss := w[0] - float64(i)
+			sum[0], loss = sum[0]+miss, loss+miss*miss
+		}
+		t.Report("loss", loss/samples, elastic.ReportSum)
+		if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[float64]); err != nil {
+			continue
+		}
+		w[0] -= sum[0] / samples
+		step++
+	}
+	fmt.Println(w, g.Err())
+	// Output: [1.5] <nil>
+}
+
 // A loop whose body forgets to count its steps ends with an error that describes the mistake.
 func ExampleGroup_Err() {
 	ctx := context.Background()

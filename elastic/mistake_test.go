@@ -117,7 +117,7 @@ func TestMistakeEndsAll(t *testing.T) {
 	if flag.Lookup("long").Value.String() == "true" {
 		thin = 4
 	}
-	for _, w := range slices.Concat(wrongCommits(), wrongExits(), wrongCalls(), wrongArguments()) {
+	for _, w := range slices.Concat(wrongCommits(), wrongExits(), wrongCalls(), wrongArguments(), wrongReports()) {
 		t.Run(w.name, func(t *testing.T) {
 			runs := 0
 			for _, n := range []int{2, 3, 6} {

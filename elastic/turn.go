@@ -32,6 +32,7 @@ type Turn struct {
 	stop      bool
 	fail      error // argument of Fail
 	wrong     error // a mistake in the use of this turn
+	metrics   []metric
 
 	// mu guards the fields below.
 	mu       sync.Mutex

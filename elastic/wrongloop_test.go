@@ -193,7 +193,7 @@ func wrongArguments() []wrongLoop {
 // error describes it. The loop never ends with different models and no error. TestMistakeEndsAll has
 // the same mistakes with a slow peer.
 func TestWrongLoops(t *testing.T) {
-	for _, w := range slices.Concat(wrongCommits(), wrongExits(), wrongCalls(), wrongArguments()) {
+	for _, w := range slices.Concat(wrongCommits(), wrongExits(), wrongCalls(), wrongArguments(), wrongReports()) {
 		for _, all := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at all %v", w.name, all), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { w.test(t, all) })

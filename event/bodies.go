@@ -42,6 +42,9 @@ type Step struct {
 	NoiseScale   float64  `json:"noise_scale,omitempty"`  // gradient noise scale in samples, if known; equal at all members except new ones
 	SentBytes    int64    `json:"sent_bytes,omitempty"`   // bytes of gradients that this peer sent, if they were compressed
 	RawBytes     int64    `json:"raw_bytes,omitempty"`    // bytes that this peer would have sent without compression
+	// Metrics has the values of elastic.Turn.Report by name, combined over the peers. The event of a
+	// step also has the values of earlier steps without an event.
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 	// OfLost lists the contributions of former members to this step, or to the step before, because
 	// these members may have died before they reported them. At the last step of a job the list
 	// also has the contribution of the next rank, because no later step can report that

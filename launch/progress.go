@@ -2,6 +2,7 @@ package launch
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,7 +23,10 @@ type progress struct {
 	// step is the latest step of the job, and of the number of its steps; 0 if unknown.
 	step, of int64
 	// loss is the loss of the latest step; 0 if unknown.
-	loss    float64
+	loss float64
+	// metrics has the latest value of each name of elastic.Turn.Report. It is replaced, never
+	// changed, so that a reader may keep it.
+	metrics map[string]float64
 	samples int64     // sum over the observed steps
 	seen    time.Time // time of the latest step
 	marks   []mark    // oldest first; at least one after the first step
@@ -80,7 +84,7 @@ func (p *progress) advance(n int64, s event.Step, now time.Time) {
 	if p.step > 0 { // the first step of a resumed job may not be step 1
 		p.samples += int64(s.Samples) * (n - p.step)
 	}
-	p.step, p.loss, p.seen = n, s.Loss, now
+	p.step, p.loss, p.seen, p.metrics = n, s.Loss, now, latestMetrics(p.metrics, s.Metrics)
 	if s.Of > 0 {
 		p.of = s.Of
 	}
@@ -91,6 +95,24 @@ func (p *progress) advance(n int64, s event.Step, now time.Time) {
 	for len(p.marks) > 2 && now.Sub(p.marks[1].at) > progressWindow {
 		p.marks = p.marks[1:]
 	}
+}
+
+// maxMetrics bounds the number of names that a program may have reported. A program that makes new
+// names all the time has only those of the latest step.
+const maxMetrics = 64
+
+// latestMetrics returns the values of before and of a further step.
+func latestMetrics(before, step map[string]float64) map[string]float64 {
+	if len(step) == 0 {
+		return before
+	}
+	all := make(map[string]float64)
+	maps.Copy(all, before)
+	maps.Copy(all, step)
+	if len(all) > maxMetrics {
+		return step
+	}
+	return all
 }
 
 // line returns the progress line at now, without a line end. It is "" before the first step and
@@ -105,6 +127,9 @@ func (p *progress) line(now time.Time) string {
 	}
 	if p.loss != 0 { // unknown in a user's own loop
 		s += fmt.Sprintf("  loss %.4g", p.loss)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.metrics)) {
+		s += fmt.Sprintf("  %s %.4g", name, p.metrics[name])
 	}
 	// Equal shares, up to one left-over microbatch, are not shown.
 	if n := len(p.shares); n > 0 && slices.Max(p.shares) > slices.Min(p.shares)+1 {

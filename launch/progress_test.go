@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"fmt"
 	"io"
 	"math"
 	"strings"
@@ -54,6 +55,25 @@ func TestProgressOfOwnLoop(t *testing.T) {
 		if got := p.line(now); got != want {
 			t.Errorf("%d samples: %q, want %q", samples, got, want)
 		}
+	}
+}
+
+// Values of Turn.Report are shown by name. A value that is not reported in each step stays. A program
+// that makes new names all the time needs no more and more memory.
+func TestProgressMetrics(t *testing.T) {
+	var p progress
+	now := time.Unix(1000, 0)
+	for i, m := range []map[string]float64{{"loss": 2, "accuracy": 0.1}, {"loss": 0}, nil} {
+		p.observe(event.Event{Step: int64(i + 1), Body: event.Step{Metrics: m}}, now)
+	}
+	if got := p.line(now); got != "step 3  accuracy 0.1  loss 0" {
+		t.Errorf("got %q", got)
+	}
+	for i := range 1000 {
+		p.observe(event.Event{Step: int64(i + 4), Body: event.Step{Metrics: map[string]float64{fmt.Sprint("loss", i): 1}}}, now)
+	}
+	if n := len(p.metrics); n > maxMetrics || p.metrics["loss999"] != 1 {
+		t.Errorf("%d names", n)
 	}
 }
 

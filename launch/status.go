@@ -35,6 +35,8 @@ type Progress struct {
 	StepsPerS   float64 `json:"steps_per_s,omitempty"`   // over the last ten seconds
 	ElapsedMS   float64 `json:"elapsed_ms,omitempty"`    // time since a reporting peer entered its first view
 	LeftMS      float64 `json:"left_ms,omitempty"`       // expected time until the last step
+	// Metrics has the latest values of elastic.Turn.Report by name.
+	Metrics map[string]float64 `json:"metrics,omitempty"`
 }
 
 // Balanced describes the members' shares and the reason for them.
@@ -214,7 +216,7 @@ const (
 func (r *reducer) report(now time.Time) Status {
 	s := r.status
 	samples, steps, left := r.progress.speed(now)
-	s.Progress = Progress{Loss: r.progress.loss, SamplesPerS: samples, StepsPerS: steps, LeftMS: left.Seconds() * 1000}
+	s.Progress = Progress{Loss: r.progress.loss, SamplesPerS: samples, StepsPerS: steps, LeftMS: left.Seconds() * 1000, Metrics: r.progress.metrics}
 	if !r.began.IsZero() {
 		s.ElapsedMS = now.Sub(r.began).Seconds() * 1000
 	}

@@ -96,7 +96,7 @@ func TestReportOfProgress(t *testing.T) {
 		r.apply(event.Event{Time: at, Step: step + 1, Body: event.Step{Samples: 30, Loss: 2.5, Of: 11}})
 	}
 	got := r.report(began.Add(4 * time.Second)).Progress
-	if want := (Progress{Loss: 2.5, SamplesPerS: 30, StepsPerS: 1, ElapsedMS: 4000, LeftMS: 6000}); got != want {
+	if want := (Progress{Loss: 2.5, SamplesPerS: 30, StepsPerS: 1, ElapsedMS: 4000, LeftMS: 6000}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
@@ -105,10 +105,11 @@ func TestReportOfProgress(t *testing.T) {
 // peer.
 func TestMergeProgress(t *testing.T) {
 	early := Status{Step: 3, Progress: Progress{Loss: 3, ElapsedMS: 900, LeftMS: 70}}
-	late := Status{Step: 4, Progress: Progress{Loss: 2, ElapsedMS: 800, LeftMS: 60}}
-	want := Progress{Loss: 2, ElapsedMS: 900, LeftMS: 60}
+	metrics := map[string]float64{"accuracy": 0.5}
+	late := Status{Step: 4, Progress: Progress{Loss: 2, ElapsedMS: 800, LeftMS: 60, Metrics: metrics}}
+	want := Progress{Loss: 2, ElapsedMS: 900, LeftMS: 60, Metrics: metrics}
 	for _, reports := range [][]Status{{early, late}, {late, early}} {
-		if got := mergeStatus(reports).Progress; got != want {
+		if got := mergeStatus(reports).Progress; !reflect.DeepEqual(got, want) {
 			t.Errorf("got  %+v\nwant %+v", got, want)
 		}
 	}

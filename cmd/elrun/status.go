@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -160,7 +162,7 @@ func formatStep(s launch.Status) string {
 	return countText(s.Step)
 }
 
-// formatProgress returns the loss, the speed, and the elapsed and the remaining time, as far as they
+// formatProgress returns the loss, the values of Turn.Report, the speed, and the elapsed and the remaining time, as far as they
 // are known.
 func formatProgress(p launch.Progress) string {
 	var words []string
@@ -170,6 +172,9 @@ func formatProgress(p launch.Progress) string {
 		}
 	}
 	add(p.Loss != 0, "loss %.4g", p.Loss)
+	for _, name := range slices.Sorted(maps.Keys(p.Metrics)) {
+		words = append(words, fmt.Sprintf("%s %.4g", printable.Line(name), p.Metrics[name]))
+	}
 	add(p.SamplesPerS > 0, "%.0f samples/s", p.SamplesPerS)
 	add(p.SamplesPerS == 0 && p.StepsPerS > 0, "%.1f steps/s", p.StepsPerS)
 	add(p.ElapsedMS > 0, "%v elapsed", seconds(p.ElapsedMS))

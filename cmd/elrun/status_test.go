@@ -58,10 +58,10 @@ RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMP MS  PRED MS  COMM M
 -     1      cccccccc  vm    joining  -      -          -        -        -        -       now
 `},
 		{"a share of nothing is known, a prediction is not", launch.Status{
-			Job: "m", Epoch: 1, Step: 3, Progress: launch.Progress{StepsPerS: 0.52}, Balanced: &launch.Balanced{Step: 1, Shares: []int{1, 0}, Reason: "start"},
+			Job: "m", Epoch: 1, Step: 3, Progress: launch.Progress{StepsPerS: 0.52, Metrics: map[string]float64{"loss": 0, "a\x1b": 0.12345}}, Balanced: &launch.Balanced{Step: 1, Shares: []int{1, 0}, Reason: "start"},
 			Members: []launch.MemberStatus{{ID: "aaaaaaaa", Host: "vm", State: "running", CommMS: 2, StepMS: 2.04, Path: "shm"}}}, `
 job m  epoch 1  step 3  waiting for -
-0.5 steps/s
+a\x1b 0.1235  loss 0  0.5 steps/s
 step time 2.0 ms, not predicted
 shares 1 0 since step 1: start
 RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMP MS  PRED MS  COMM MS  PATH  SEEN

@@ -71,9 +71,7 @@ func (m *Model) Train(ctx context.Context, g *elastic.Group, steps int64, pace t
 			continue // the step is tried again
 		}
 		m.Commit(sum)
-		if t.Rank == 0 && m.Steps%100 == 0 {
-			fmt.Printf("step %d, %d peers: loss %.6f\n", m.Steps, t.Comm.Size(), m.Loss())
-		}
+		t.Report("loss", m.Loss()) // for the progress line, elrun status and the event log
 	}
 	return g.Err()
 }
