@@ -223,6 +223,16 @@ type Restart struct {
 // Name returns "restart".
 func (Restart) Name() string { return "restart" }
 
+// Saving reports that a peer begins to write a checkpoint, or that the write has failed. Unless it
+// fails, an event Checkpoint follows. If the peer dies before, the file is not written.
+type Saving struct {
+	Path   string `json:"path"`             // path of the file once it is complete
+	Failed string `json:"failed,omitempty"` // why the write has failed
+}
+
+// Name returns "saving".
+func (Saving) Name() string { return "saving" }
+
 // Checkpoint reports that a checkpoint is complete on disk.
 type Checkpoint struct {
 	Path string `json:"path"` // file or folder of the checkpoint; JSON has U+FFFD for bytes that are not UTF-8

@@ -137,6 +137,8 @@ func decodeBody(name string, b []byte) (Body, error) {
 		return decode[Quorum](b)
 	case Restart{}.Name():
 		return decode[Restart](b)
+	case Saving{}.Name():
+		return decode[Saving](b)
 	case Checkpoint{}.Name():
 		return decode[Checkpoint](b)
 	case Dropped{}.Name():

@@ -32,7 +32,7 @@ func bodies() []Body {
 		Decided{Why: "-[a]: a and b cannot reach each other (quorum)"},
 		Quorum{State: "lost", Present: 1, Needed: 2},
 		Restart{MS: 4},
-		Checkpoint{Path: "d/1", MS: 5},
+		Saving{Path: "d/1", Failed: "disk full"}, Checkpoint{Path: "d/1", MS: 5},
 		Stall{Culprit: "a,b", Phase: "not in the call", What: "barrier", SinceMS: 2000},
 		Path{Who: "a", Kind: "p2p", Addr: "/ip4/127.0.0.1/tcp/1", Encrypted: true},
 		Dropped{Events: 1204},

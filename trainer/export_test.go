@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/trainer/checkpoint"
 	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/exact"
 )
@@ -69,6 +71,15 @@ func SharedVectors(c *collective.Comm, mode string) (int, error) {
 	h := sharedBuffers{comm: c}
 	err := sums.migrate(&h)
 	return len(h.allocations), errors.Join(err, freeExcept(h.allocations, nil))
+}
+
+// RunOnDisk is Run with another disk: wrap gets the function that writes a checkpoint, and returns the function to use instead.
+func RunOnDisk(ctx context.Context, g *elastic.Group, m Model, cfg Config, wrap func(write func() (string, error)) (string, error)) error {
+	return New(g, m, cfg).run(ctx, func(j *job) {
+		j.saver.store = func(dir string, h checkpoint.Header, tensors []checkpoint.Tensor) (string, error) {
+			return wrap(func() (string, error) { return checkpoint.Write(dir, h, tensors) })
+		}
+	})
 }
 
 // SeedAudits makes the random numbers of a peer's audits the same in each run.

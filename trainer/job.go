@@ -70,7 +70,7 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	j.state.observer = j
 	j.held = settingsOf(cfg, j.plan, j.step.reducer.layout)
 	j.saver = newSaver(cfg, j.plan, j.held)
-	j.saver.emit = group.Emit
+	j.saver.emit, j.saver.busy = group.Emit, group.Busy
 	j.reporter = reporter{plan: j.plan, told: cfg.Hooks.OnStep, emit: group.Emit, digest: func(int64) string { return digestText(j.state.dueDigest()) }}
 	j.decisions = decisions{group: group, params: j.state.pipeline.params, of: j.plan.steps}
 	j.timings.policy, j.timings.microbatches = cfg.Balancing.Policy, j.plan.mostMicrobatches()

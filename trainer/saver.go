@@ -26,6 +26,9 @@ type saver struct {
 	base checkpoint.Header // common part of all headers of the job
 	emit func(epoch uint64, step int64, body event.Body)
 	log  func(format string, args ...any)
+	busy func(what string) (done func()) // reports to the members why this peer makes no progress
+	// store is checkpoint.Write; tests replace it.
+	store func(dir string, h checkpoint.Header, tensors []checkpoint.Tensor) (path string, err error)
 
 	// claim is the right to write to the folder; nil before the first session, and without a folder.
 	claim *checkpoint.Claim
@@ -44,7 +47,8 @@ type saver struct {
 
 // newSaver returns a saver for a job; held are the settings in which its members agree.
 func newSaver(cfg Config, p plan, held []elastic.Setting) *saver {
-	v := &saver{cfg: cfg.Checkpoint, plan: p, held: held, log: cfg.Hooks.log, saved: time.Now(), idle: make(chan struct{}, 1)}
+	v := &saver{cfg: cfg.Checkpoint, plan: p, held: held, log: cfg.Hooks.log, saved: time.Now(),
+		store: checkpoint.Write, idle: make(chan struct{}, 1)}
 	v.base = checkpoint.Header{Seed: cfg.Seed, Samples: cfg.Samples, GlobalBatch: cfg.GlobalBatch, Microbatch: cfg.Microbatch,
 		Optimizer: fmt.Sprintf("%T%+v", cfg.Optimizer, cfg.Optimizer), DataHash: cfg.DataHash, Settings: make(map[string]string), Program: make(map[string]string)}
 	for _, s := range held {
@@ -83,7 +87,7 @@ func (v *saver) stable(s *state, mine, final bool) {
 		return
 	}
 	if final {
-		v.writing.Wait() // no later step can be saved in place of the last step
+		v.wait() // no later step can be saved in place of the last step
 	}
 	select {
 	case <-v.idle:
@@ -106,8 +110,19 @@ func (v *saver) now(s *state) {
 	if v.cfg.Dir == "" || s.committed() == 0 || s.void {
 		return
 	}
+	defer v.busy(busySaving)()
 	v.writing.Wait()
 	v.write(v.copy(s, s.last), s.last.Epoch)
+}
+
+// busySaving is what this peer does while it waits for a disk.
+const busySaving = "writing a checkpoint"
+
+// wait waits for the write in progress. The disk may be slow, so this peer is busy meanwhile:
+// otherwise the others would put it out.
+func (v *saver) wait() {
+	defer v.busy(busySaving)()
+	v.writing.Wait()
 }
 
 // copy copies the state, with o as the outcome of its last step, into memory that later steps do
@@ -168,8 +183,11 @@ func tensorNames(params []Param) []string {
 // write writes the copy to disk. An error is logged and does not end the job.
 func (v *saver) write(h checkpoint.Header, epoch uint64) {
 	begun := time.Now()
-	path, err := checkpoint.Write(v.cfg.Dir, h, v.copied)
-	if err == nil {
+	v.emit(epoch, h.Step, event.Saving{Path: checkpoint.Path(v.cfg.Dir, h.Step)})
+	path, err := v.store(v.cfg.Dir, h, v.copied)
+	if err != nil {
+		v.emit(epoch, h.Step, event.Saving{Path: checkpoint.Path(v.cfg.Dir, h.Step), Failed: err.Error()})
+	} else {
 		v.emit(epoch, h.Step, event.Checkpoint{Path: path, MS: milliseconds(time.Since(begun))})
 		err = checkpoint.Keep(v.cfg.Dir, v.cfg.Keep, h.Step)
 	}
@@ -221,7 +239,7 @@ func (v *saver) enter(run elastic.Run, s *elastic.Session, committed int64) erro
 
 // close waits for the last write and gives up the folder.
 func (v *saver) close() {
-	v.writing.Wait()
+	v.wait()
 	if v.claim != nil {
 		_ = v.claim.Close() // only read, so nothing can be lost
 	}

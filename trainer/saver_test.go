@@ -1,6 +1,7 @@
 package trainer_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -251,5 +252,68 @@ func TestCheckpointWhenTheQuorumIsLost(t *testing.T) {
 				t.Errorf("killed at step %d: weights %s, want %s", at, sha, want)
 			}
 		})
+	}
+}
+
+// disked plays a job of n peers that save every second step, on a disk that calls wrap for each write.
+func disked(t *testing.T, n int, wrap func(write func() (string, error)) (string, error)) (a *arena) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		a = newArena(n, churning(7, true))
+		a.adjust = func(x *actor) {
+			x.cfg.Checkpoint = trainer.Checkpoint{Dir: dir, EverySteps: 2}
+			x.train = func(ctx context.Context, g *elastic.Group, m trainer.Model) error {
+				return trainer.RunOnDisk(ctx, g, m, x.cfg, wrap)
+			}
+		}
+		a.play(t)
+		a.check(t, "on another disk")
+	})
+	return a
+}
+
+// A peer that waits for a slow disk says so, and the others wait for it: nobody is put out. The last steps are written after the
+// first, slow write.
+func TestASlowDisk(t *testing.T) {
+	a := disked(t, 3, func(write func() (string, error)) (string, error) {
+		<-time.After(2 * time.Minute)
+		return write()
+	})
+	begun, written, told := []string(nil), []string(nil), false
+	for _, e := range a.events.events {
+		switch b := e.Body.(type) {
+		case event.Fenced, event.Lost:
+			t.Errorf("%s reports %s: %+v", e.Peer, b.Name(), b)
+		case event.Leave:
+			if b.Reason == "stalled" {
+				t.Errorf("%s has left: %+v", e.Peer, b)
+			}
+		case event.Stall:
+			told = told || strings.Contains(b.Phase, "writing a checkpoint")
+		case event.Saving:
+			begun = append(begun, filepath.Base(b.Path))
+		case event.Checkpoint:
+			written = append(written, filepath.Base(b.Path))
+		}
+	}
+	if want := []string{stepFile(2), stepFile(7)}; !slices.Equal(begun, want) || !slices.Equal(written, want) || !told {
+		t.Errorf("begun %q, written %q, want %q; a stall names the reason: %v", begun, written, want, told)
+	}
+}
+
+// The log tells which file was not written, and why.
+func TestAFullDisk(t *testing.T) {
+	a := disked(t, 1, func(func() (string, error)) (string, error) { return "", errors.New("the disk is full") })
+	ends := make(map[string]string)
+	for _, e := range a.events.events {
+		if b, ok := e.Body.(event.Saving); ok {
+			ends[filepath.Base(b.Path)] = b.Failed
+		}
+	}
+	for _, step := range []int{2, 4, 6} {
+		if got := ends[stepFile(step)]; got != "the disk is full" {
+			t.Errorf("step %d: got %q of %v", step, got, ends)
+		}
 	}
 }

@@ -28,13 +28,16 @@ const (
 	bufferSize = 256 << 10
 )
 
+// Path returns the path of the checkpoint of a step in a folder.
+func Path(dir string, step int64) string { return filepath.Join(dir, fileName(step)) }
+
 // Write writes a checkpoint with the tensors of the state, and returns its path. It creates dir if
 // necessary. Only the user may read folder and file. When Write returns, the checkpoint is on the
 // disk. The file gets its name only when it is complete. An existing checkpoint of the same step is
 // replaced. Names of tensors must be UTF-8 and unique. Write is safe for concurrent use, even by
 // several processes in one folder. After an error dir has no new file.
 func Write(dir string, h Header, tensors []Tensor) (path string, err error) {
-	path = filepath.Join(dir, fileName(h.Step))
+	path = Path(dir, h.Step)
 	if err := private.MkdirAll(dir); err != nil {
 		return "", fmt.Errorf("checkpoint: write step %d: %w", h.Step, err)
 	}
