@@ -7,9 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/private"
 )
 
@@ -137,7 +139,42 @@ type child struct {
 	left    time.Time // when the process left the group as asked; zero before
 	program bool      // the process wants updates about the services of its program
 	kicked  bool      // the process was put out of the job on request
+	late    bool      // the process was killed because its grace period was over
+	saving  string    // path of the checkpoint that the process writes; "" if it writes none
 }
+
+// event records what an event of the process says about it.
+func (c *child) event(b event.Body) {
+	switch b := b.(type) {
+	case event.Done:
+		c.result, c.leaves = true, false
+	case event.Saving:
+		if c.saving = b.Path; b.Failed != "" {
+			c.saving = ""
+		}
+	case event.Checkpoint, event.Dropped: // after a gap nothing is known
+		c.saving = ""
+	}
+}
+
+// unsaved returns a line about the checkpoint that the process was writing when it ended, "" if
+// there was none. A process on a lost host may have written it.
+func (c *child) unsaved(e Exit, grace time.Duration) string {
+	if c.saving == "" || e.Lost {
+		return ""
+	}
+	path, remedy := c.saving, ""
+	if len(path) > shownPath { // the end of a path has the name of the file
+		path = "..." + strings.ToValidUTF8(path[len(path)-shownPath:], "")
+	}
+	if c.late {
+		remedy = fmt.Sprintf("; --grace gives it more than %v", grace)
+	}
+	return fmt.Sprintf("peer %d (pid %d) %v before it had written %s%s", c.index, e.PID, e, path, remedy)
+}
+
+// shownPath is the number of bytes of a path in a line.
+const shownPath = 72
 
 // feed is the receiver in a launcher: it passes output to the console and to the peer's log, events
 // to the event log, and messages and the end to the launcher's loop.

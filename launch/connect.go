@@ -70,7 +70,7 @@ func (o *Options) plan(path string) (hostPlan, error) {
 	}
 	r := &o.Remote
 	p := hostPlan{starter: starter{strings.Fields(r.SSH), r.Srun}, timeout: r.ConnectTimeout, self: self, program: path,
-		begin: beginOrder{Protocol: agentProtocol, Job: o.Job, Program: byteString(o.Program), Args: convertStrings[byteString](o.Args), Env: convertStrings[byteString](o.Forward), Dir: byteString(r.Dir), Copy: r.Copy && !o.Self, Self: o.Self, Detach: r.Detach}}
+		begin: beginOrder{Protocol: agentProtocol, Job: o.Job, Program: byteString(o.Program), Args: convertStrings[byteString](o.Args), Env: convertStrings[byteString](o.Forward), Dir: byteString(r.Dir), Copy: r.Copy && !o.Self, Self: o.Self, Detach: r.Detach, Grace: o.Grace}}
 	if r.Copy {
 		if p.copied, err = newCopied(self); err != nil {
 			return hostPlan{}, fmt.Errorf("launch: %w", err)
@@ -89,7 +89,7 @@ func (o *Options) plan(path string) (hostPlan, error) {
 // connect starts an agent on a host and prepares it to start peers. If ctx ends, the error is its
 // cause. Any other error names the host and the cause, and the remedy if the user can do something.
 func (h *remoteHost) connect(ctx context.Context, p hostPlan) error {
-	h.timeout, h.job, h.starter = p.timeout, p.begin.Job, p.starter
+	h.timeout, h.job, h.grace, h.starter = p.timeout, p.begin.Job, p.begin.Grace, p.starter
 	if h.Name == "localhost" {
 		h.cmd = exec.Command("sh", "-c", agentScript(p.self, nil))
 	} else {

@@ -45,14 +45,16 @@ type request struct {
 	Local bool `json:"local,omitempty"`
 }
 
-// reply is the answer to a request. Exactly one field is set.
+// reply is the answer to a request. Exactly one field is set; Grace goes with Stopping.
 type reply struct {
 	Status   *Status `json:"status,omitempty"`
 	Stopping bool    `json:"stopping,omitempty"` // the peer is about to end
-	Scaling  string  `json:"scaling,omitempty"`  // description of the launcher's action
-	Ticket   *Ticket `json:"ticket,omitempty"`
-	Done     string  `json:"done,omitempty"` // description of the effect of revoke or kick
-	Error    string  `json:"error,omitempty"`
+	// Grace is the time that the peer gets to end; 0 if it is unknown.
+	Grace   time.Duration `json:"grace,omitempty"`
+	Scaling string        `json:"scaling,omitempty"` // description of the launcher's action
+	Ticket  *Ticket       `json:"ticket,omitempty"`
+	Done    string        `json:"done,omitempty"` // description of the effect of revoke or kick
+	Error   string        `json:"error,omitempty"`
 }
 
 // decodeRequest decodes a request line and checks the values that the request uses.
@@ -75,6 +77,7 @@ func decodeRequest(line []byte) (request, error) {
 type services struct {
 	status       func() Status
 	stop         func()                                            // makes the peer end
+	grace        time.Duration                                     // time that the peer gets to end
 	scale        func(ctx context.Context, h Host) (string, error) // an empty h.Name means all hosts
 	ticket       func(ctx context.Context, r request) (Ticket, error)
 	refresh      func(text string) (Ticket, error)
@@ -99,7 +102,7 @@ func (s services) answer(ctx context.Context, line []byte) reply {
 		return reply{Status: &status}
 	// The caller ends the peer after the answer: see control.serve.
 	case "stop":
-		return reply{Stopping: true}
+		return reply{Stopping: true, Grace: s.grace}
 	case "scale":
 		text, err := s.scale(ctx, Host{Name: r.Host, Slots: r.Peers})
 		if err != nil {

@@ -72,6 +72,7 @@ package launch
 //	ELRUN_TRANSPORT  auto, shm, unix, direct or p2p
 //	ELRUN_ENCRYPT    auto, always or never
 //	ELRUN_RELAY      never or members
+//	ELRUN_GRACE      time that this peer gets to end after SIGTERM, as in 10s
 //	ELRUN_NODE       name of the node, for services and tasks of a Program only
 //	ELRUN_LISTEN     auto (loopback until the job is opened), local (loopback), all (all
 //	                 interfaces), or addresses with ports and multiaddrs, separated by commas

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Names of the environment variables. doc.go explains them.
@@ -21,6 +22,7 @@ const (
 	envListen    = "ELRUN_LISTEN"
 	envNode      = "ELRUN_NODE" // set for services and tasks of a Program only
 	envSite      = "ELRUN_SITE"
+	envGrace     = "ELRUN_GRACE"
 )
 
 const (
@@ -44,6 +46,7 @@ type environment struct {
 	listen    string
 	node      string // "" for a peer
 	site      string // "" if unknown
+	grace     time.Duration
 }
 
 // list returns the variables in the form NAME=VALUE, as os/exec takes them.
@@ -63,6 +66,9 @@ func (e environment) list() []string {
 	}
 	if e.site != "" {
 		list = append(list, envSite+"="+e.site)
+	}
+	if e.grace != 0 {
+		list = append(list, envGrace+"="+e.grace.String())
 	}
 	return list
 }
@@ -90,7 +96,7 @@ func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, er
 	}
 	e := environment{job: values[envJob], transport: values[envTransport], encrypt: values[envEncrypt],
 		relay: values[envRelay], listen: values[envListen]}
-	var errs [4]error
+	var errs [5]error
 	// Services and tasks have indices after the indices of all peers.
 	e.peers, errs[0] = parseInt(values, envPeers, 1, maxPeers)
 	if e.node, _ = lookup(envNode); e.node == "" {
@@ -101,6 +107,11 @@ func parseEnvironment(lookup func(string) (string, bool)) (environment, bool, er
 	e.fd, errs[2] = parseInt(values, envFD, 3, 1<<20)
 	_, listenErr := parseListen(e.listen)
 	e.site, _ = lookup(envSite)
+	if grace, ok := lookup(envGrace); ok {
+		if e.grace, errs[4] = time.ParseDuration(grace); errs[4] != nil || e.grace <= 0 {
+			errs[4] = fmt.Errorf("%s=%q: want a time of more than 0, as in 30s", envGrace, grace)
+		}
+	}
 	errs[3] = errors.Join(validJob(e.job), validSite(e.site), validTransport(e.transport), validEncrypt(e.encrypt), validRelay(e.relay), listenErr)
 	if err := errors.Join(errs[:]...); err != nil {
 		return environment{}, false, fmt.Errorf("launch: environment: %w", err)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -30,6 +31,7 @@ func TestEnvironmentRoundTrip(t *testing.T) {
 			fd:        rapid.IntRange(3, 1000).Draw(t, "fd"),
 			transport: rapid.SampledFrom([]string{"auto", "p2p"}).Draw(t, "transport"),
 			site:      rapid.StringMatching(`[a-zA-Z0-9_.-]{0,32}`).Draw(t, "site"),
+			grace:     rapid.SampledFrom([]time.Duration{0, 1, 10 * time.Second, 2 * time.Hour}).Draw(t, "grace"),
 			listen:    rapid.SampledFrom([]string{"auto", "local", "192.0.2.1,::1,/ip4/192.0.2.2/tcp/7"}).Draw(t, "listen"),
 		}
 		got, ok, err := parseEnvironment(lookupIn(want.list()))
@@ -56,7 +58,7 @@ func TestEnvironmentBad(t *testing.T) {
 	}
 	for _, bad := range []string{"ELRUN_JOB=", "ELRUN_JOB=a/b", "ELRUN_INDEX=2", "ELRUN_INDEX=-1", "ELRUN_INDEX=x",
 		"ELRUN_NP=0", "ELRUN_NP=5000", "ELRUN_FD=2", "ELRUN_FD=99999999", "ELRUN_TRANSPORT=pigeon", "ELRUN_LISTEN=here",
-		"ELRUN_SITE=a b", "ELRUN_SITE=" + strings.Repeat("x", maxSite+1)} {
+		"ELRUN_GRACE=", "ELRUN_GRACE=10", "ELRUN_GRACE=0s", "ELRUN_GRACE=-1s", "ELRUN_SITE=a b", "ELRUN_SITE=" + strings.Repeat("x", maxSite+1)} {
 		if _, _, err := parseEnvironment(lookupIn(append([]string{bad}, good...))); err == nil {
 			t.Errorf("%s: no error", bad)
 		}

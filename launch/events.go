@@ -110,6 +110,9 @@ func (r *runner) exited(e Exit) {
 	// Inform the other peers before printing lines: they may wait until this death is certain.
 	messages := r.rendezvous.recordExit(e.Index, e.String(), !e.Lost)
 	r.procs.deliver(messages)
+	if line := c.unsaved(e, r.o.Grace); line != "" {
+		r.report.printf("%s", line)
+	}
 	// If this was the last member, the peers that wait to join form a new group.
 	defer r.reformGroup()
 	now := time.Now()
@@ -163,6 +166,9 @@ func (r *runner) event(from int, line json.RawMessage) {
 		return
 	}
 	now := time.Now()
+	if c := r.procs.peers[from]; c != nil {
+		c.event(e.Body)
+	}
 	// All parts see every event; the switch below has the reactions of the launcher itself.
 	r.report.shared(r.membership.event(e, now))
 	r.report.observe(e, now)
@@ -188,9 +194,6 @@ func (r *runner) event(from int, line json.RawMessage) {
 	case event.Done:
 		r.rendezvous.complete(from)
 		r.outcome.dones = append(r.outcome.dones, doneReport{from, b})
-		if c := r.procs.peers[from]; c != nil {
-			c.result, c.leaves = true, false
-		}
 	case event.Dropped:
 		r.report.printf("peer %d: %s of its event log dropped: elrun was too slow to take them", from, countLines(b.Events))
 	case event.Mistake:

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,7 +87,12 @@ type beginOrder struct {
 	Copy   bool   `json:"copy,omitempty"` // the launcher sends the program if it is missing
 	Self   bool   `json:"self,omitempty"` // the program is the agent's own executable
 	Detach bool   `json:"detach,omitempty"`
+	// Grace is Options.Grace of the launcher; 0 if the agent starts no peers.
+	Grace time.Duration `json:"grace,omitempty"`
 }
+
+// grace returns the time that peers get to end after the end of the launcher.
+func (o beginOrder) grace() time.Duration { return cmp.Or(max(o.Grace, 0), defaultGrace) }
 
 // byteString is a string of any bytes. In JSON it is base64: file names, arguments and variables
 // need not be UTF-8, and encoding/json would replace their other bytes by U+FFFD.

@@ -483,12 +483,12 @@ func (a *hostAgent) each(f func(p *local)) {
 
 // end waits until no peer is left, after the launcher has ended. Unless the peers shall go on
 // without a launcher (detach), end closes the peers' sockets, so that they leave, and kills the
-// remaining peers after defaultGrace.
+// remaining peers after the launcher's grace period.
 func (a *hostAgent) end() {
 	a.probe.close()
 	if !a.order.Detach {
 		a.each((*local).abandon)
-		late := time.AfterFunc(defaultGrace, func() { a.each(func(p *local) { p.signal(syscall.SIGKILL) }) })
+		late := time.AfterFunc(a.order.grace(), func() { a.each(func(p *local) { p.signal(syscall.SIGKILL) }) })
 		defer late.Stop()
 	}
 	a.work.Wait()

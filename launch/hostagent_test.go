@@ -7,6 +7,15 @@ import (
 	"time"
 )
 
+// An agent gives its peers the grace period of the launcher, or the default for a launcher that names none.
+func TestGraceOfAnAgent(t *testing.T) {
+	for given, want := range map[time.Duration]time.Duration{0: defaultGrace, -1: defaultGrace, time.Minute: time.Minute} {
+		if got := (beginOrder{Grace: given}).grace(); got != want {
+			t.Errorf("%v: got %v, want %v", given, got, want)
+		}
+	}
+}
+
 // An agent that receives no heartbeats ends if it has no peers, and runs on if it has peers. A
 // heartbeat keeps an agent without peers running.
 func TestAgentOfASilentLauncher(t *testing.T) {

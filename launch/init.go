@@ -81,7 +81,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		return nil, errors.Join(err, p.a.Close())
 	}
 	control, err := serveControl(socketName{p.env.job, p.env.index, os.Getpid()},
-		services{status: p.status, stop: terminate, scale: p.a.scale,
+		services{status: p.status, stop: terminate, grace: p.env.grace, scale: p.a.scale,
 			ticket: p.issue, refresh: p.refresh, revoke: p.admission.revoke, kick: p.admission.kick})
 	signals := newSignals()
 	closers := []io.Closer{signals, p.a}

@@ -39,7 +39,8 @@ type Options struct {
 	// Signals are passed on to the peers; a second signal, at least one second later, kills them.
 	// SIGTSTP stops the peers and this process, SIGCONT continues the peers.
 	Signals <-chan os.Signal
-	// Grace is the time limit for the peers to end after a signal; 0 means 10 s.
+	// Grace is the time limit for the peers to end after a signal, or after another request to leave;
+	// 0 means 10 s.
 	Grace time.Duration
 }
 
@@ -80,6 +81,9 @@ func (o *Options) check() error {
 		return fmt.Errorf("%d peers, want 1 to %d", o.Peers, maxPeers)
 	case len(o.Remote.Hosts) > 0 && o.Join:
 		return errors.New("a list of hosts does not go with joining a job: start the peers on each of those hosts, with the ticket of the job")
+	}
+	if o.Grace < 0 {
+		return fmt.Errorf("grace period %v, want more than 0", o.Grace)
 	}
 	return cmp.Or(o.Remote.check(), o.Membership.check(), o.Network.check())
 }

@@ -14,7 +14,7 @@ func TestOptionsAsSent(t *testing.T) {
 	o := Options{Program: "true", Args: []string{"-a"}, Peers: 2, Job: "m", Forward: []string{"A=1"}, Join: true, Ticket: "ticket",
 		Network:    Network{Transport: "direct", Encrypt: "always", Relay: "never", Listen: "all", LAN: true, PortMap: true, Site: "berlin"},
 		Remote:     Remote{SSH: "ssh -q", ConnectTimeout: 3 * time.Second, Dir: "/work", Detach: true},
-		Membership: Membership{JoinTimeout: time.Second, MinPeers: 3, Quorum: "any", RejoinTimeout: time.Minute, StateRate: 5}}
+		Membership: Membership{JoinTimeout: time.Second, MinPeers: 3, Quorum: "any", RejoinTimeout: time.Minute, StateRate: 5}, Grace: 90 * time.Second}
 	o.defaults()
 	order := o.order()
 	order.Launcher, order.PID, order.HostKey = "", 0, nil
@@ -31,8 +31,8 @@ func TestOptionsAsSent(t *testing.T) {
 		fmt.Fprintf(&got, "%s\n", text)
 	}
 	const want = `{"ticket":"ticket","join_timeout":1000000000,"lan":true,"port_map":true,"launcher":"","pid":0,"any":true,"min_peers":3,"rejoin_timeout":60000000000,"state_rate":5}
-{"protocol":2,"job":"m","program":"dHJ1ZQ==","args":["LWE="],"env":["QT0x"],"dir":"L3dvcms=","detach":true}
-["ELRUN_JOB=m","ELRUN_INDEX=0","ELRUN_NP=2","ELRUN_FD=3","ELRUN_TRANSPORT=direct","ELRUN_ENCRYPT=always","ELRUN_RELAY=never","ELRUN_LISTEN=all","ELRUN_SITE=berlin"]
+{"protocol":2,"job":"m","program":"dHJ1ZQ==","args":["LWE="],"env":["QT0x"],"dir":"L3dvcms=","detach":true,"grace":90000000000}
+["ELRUN_JOB=m","ELRUN_INDEX=0","ELRUN_NP=2","ELRUN_FD=3","ELRUN_TRANSPORT=direct","ELRUN_ENCRYPT=always","ELRUN_RELAY=never","ELRUN_LISTEN=all","ELRUN_SITE=berlin","ELRUN_GRACE=1m30s"]
 `
 	if got.String() != want {
 		t.Errorf("got\n%swant\n%s", got.String(), want)

@@ -218,7 +218,7 @@ func (s *processes) killOverdue(now time.Time, grace time.Duration) (lines []str
 	for _, c := range s.peers {
 		if !c.asked.IsZero() && now.Sub(c.asked) > grace {
 			lines = append(lines, fmt.Sprintf("peer %d still runs %v after it was asked to leave; killing it", c.index, grace))
-			c.asked = now
+			c.asked, c.late = now, true
 			c.signal(syscall.SIGKILL)
 		}
 	}

@@ -26,7 +26,8 @@ import (
 // No method blocks while the agent is slow to read, because frames go into the outbox.
 type remoteHost struct {
 	Host
-	job string
+	job   string
+	grace time.Duration // Options.Grace
 	// cmd is ssh or srun. Its standard input and output carry the frames.
 	cmd     *exec.Cmd
 	starter starter
@@ -289,7 +290,7 @@ func (p *remote) answer(ctx context.Context, line []byte) reply {
 	// The server of the socket calls end after this answer, and end asks the peer to leave. So the
 	// request itself is not forwarded.
 	case what.Request == "stop":
-		return reply{Stopping: true}
+		return reply{Stopping: true, Grace: p.h.grace}
 	}
 	answer := make(chan reply, 1)
 	p.asking.Lock()

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // runShell runs a shell script as every peer and returns what it printed.
@@ -257,6 +258,42 @@ func TestRunGraceEnds(t *testing.T) {
 	res, err := interrupted(t, deaf, Options{Grace: 10 * time.Millisecond}, syscall.SIGTERM)
 	if res.Status != 143 || !strings.Contains(err, "killing them") {
 		t.Errorf("result %+v, stderr %q", res, err)
+	}
+}
+
+// If a peer is killed while it writes a checkpoint, a line names the file that is not written, and the flag that gives it more time
+// if that was the cause.
+func TestRunNamesTheUnwrittenFile(t *testing.T) {
+	const file = "ck/step-000000000012.safetensors"
+	saving, hour := sayEvent("saving", `"path":"`+file+`"`), Options{Grace: time.Hour}
+	for name, c := range map[string]struct {
+		script  string
+		options Options
+		signals []os.Signal
+		want    string // "" if no line names the file
+	}{
+		"grace over":    {saving, Options{Grace: 10 * time.Millisecond}, []os.Signal{syscall.SIGTERM}, " before it had written " + file + "; --grace gives it more than 10ms\n"},
+		"second signal": {saving, hour, []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, " before it had written " + file + "\n"},
+		"written":       {saving + sayEvent("checkpoint", `"path":"`+file+`"`), hour, []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, ""},
+		"failed":        {saving + sayEvent("saving", `"path":"`+file+`","failed":"no space"`), hour, []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, ""},
+		"dropped":       {saving + sayEvent("dropped", `"events":3`), hour, []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, ""},
+	} {
+		res, err := interrupted(t, c.script+deaf, c.options, c.signals...)
+		if res.Status != 143 || strings.Contains(err, file) != (c.want != "") || !strings.Contains(err, c.want) {
+			t.Errorf("%s: result %+v, stderr %q, want %q in it", name, res, err, c.want)
+		}
+	}
+}
+
+// A long path is cut at its beginning, and nothing is known about the file of a lost host.
+func TestUnsaved(t *testing.T) {
+	c := child{saving: strings.Repeat("é/", 100) + "step-000000000012.safetensors", late: true}
+	got := c.unsaved(Exit{PID: 1 << 22, Code: -1, Signal: syscall.SIGKILL}, 1000*time.Hour)
+	if len(got) > lineRoom || !strings.Contains(got, "/step-000000000012.safetensors; --grace") || !utf8.ValidString(got) {
+		t.Errorf("got %d bytes: %q", len(got), got)
+	}
+	if got := c.unsaved(Exit{Code: -1, Lost: true}, time.Second); got != "" {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -94,6 +94,9 @@ func (r *runner) loop(ctx context.Context) {
 			}
 		case <-r.killing:
 			r.report.printf("peers still run %v after they were asked to end; killing them", r.o.Grace)
+			for _, c := range r.procs.peers {
+				c.late = true
+			}
 			r.killAll()
 		case now := <-tick.C:
 			r.tick(now)

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,11 +14,8 @@ import (
 )
 
 const (
-	// stopPeriod is how long Stop waits for the peers. It equals a launcher's default grace
-	// period.
-	stopPeriod = defaultGrace
-	// leavePeriod is the time that the peers get to leave the group in good order.
-	leavePeriod = stopPeriod / 2
+	// endPeriod is how long Stop waits for the peers after it has asked them again.
+	endPeriod = 5 * time.Second
 	// stopPoll is the interval at which Stop checks which peers are left.
 	stopPoll = 20 * time.Millisecond
 )
@@ -30,10 +28,10 @@ type Stopped struct {
 }
 
 // Stop ends the job as SIGTERM does: it asks each peer on this host to send SIGTERM to itself,
-// which the peers do when all have answered. Peers that have not left the group after 5 s are asked
-// again, and then end at once. Stop returns when all their control sockets are gone. If some peers
-// are left after 10 s, or at the end of ctx, it returns an error that names these peers. They have
-// been asked to end.
+// which the peers do when all have answered. Peers that have not left the group after the grace
+// period of the job (Options.Grace) are asked again, and then end at once. Stop returns when all
+// their control sockets are gone. If some peers are left 5 s later, or at the end of ctx, it returns
+// an error that names these peers. They have been asked to end.
 //
 // A running launcher sees its peers end, and ends with the status that follows from their statuses.
 // A process that has not called Init has no control socket and is not asked.
@@ -41,8 +39,6 @@ func (j *Job) Stop(ctx context.Context) (Stopped, error) {
 	if _, err := j.peers(); err != nil {
 		return Stopped{}, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, stopPeriod, fmt.Errorf("waited %v", stopPeriod))
-	defer cancel()
 	s := stopping{job: j, asked: map[socketName]error{}}
 	begun := time.Now()
 	err := s.run(ctx)
@@ -56,6 +52,16 @@ var errAgain = errors.New("still runs after the request")
 type stopping struct {
 	job   *Job
 	asked map[socketName]error // peers that were asked, with the error of the request
+	// grace is the longest grace period that a peer has named; 0 before the first answer.
+	grace time.Duration
+	again bool // the peers that are left have been asked again
+}
+
+// overdue returns what is due when the first request was made some time ago: to ask the remaining
+// peers again, or to give them up.
+func (s *stopping) overdue(since time.Duration) (again, giveUp bool) {
+	grace := cmp.Or(s.grace, defaultGrace)
+	return since > grace && !s.again, since > grace+endPeriod
 }
 
 // run asks peers until none is left. It asks new peers as well, because a job may be stopped
@@ -63,21 +69,25 @@ type stopping struct {
 func (s *stopping) run(ctx context.Context) error {
 	tick := time.NewTicker(stopPoll)
 	defer tick.Stop()
-	again := time.NewTimer(leavePeriod)
-	defer again.Stop()
+	begun := time.Now()
 	for {
 		left, err := s.left()
 		if err != nil || len(left) == 0 {
 			return err
 		}
+		// A second SIGTERM ends a peer at once, so a peer that hangs while it leaves ends, too.
+		again, giveUp := s.overdue(time.Since(begun))
+		if giveUp {
+			return s.leftError(fmt.Errorf("waited %v", time.Since(begun).Round(time.Second)))
+		}
+		for _, n := range left {
+			if again {
+				s.again, s.asked[n] = true, errAgain
+			}
+		}
 		s.ask(ctx, left)
 		select {
 		case <-tick.C:
-		// A second SIGTERM ends a peer at once, so a peer that hangs while it leaves ends, too.
-		case <-again.C:
-			for _, n := range left {
-				s.asked[n] = errAgain
-			}
 		case <-ctx.Done():
 			return s.leftError(context.Cause(ctx))
 		}
@@ -98,16 +108,16 @@ func (s *stopping) left() ([]socketName, error) {
 func (s *stopping) ask(ctx context.Context, names []socketName) {
 	// A peer ends when its connection is closed. So the connections are closed after the last
 	// answer: otherwise a peer could see another peer leave before it gets the request itself.
-	conns, errs := make([]net.Conn, len(names)), make([]error, len(names))
+	conns, replies, errs := make([]net.Conn, len(names)), make([]reply, len(names)), make([]error, len(names))
 	var work sync.WaitGroup
 	for i, n := range names {
 		if err, ok := s.asked[n]; !ok || err != nil {
-			work.Go(func() { conns[i], _, errs[i] = open(ctx, n, request{Request: "stop"}) })
+			work.Go(func() { conns[i], replies[i], errs[i] = open(ctx, n, request{Request: "stop"}) })
 		}
 	}
 	work.Wait()
 	for i, n := range names {
-		s.asked[n] = errs[i]
+		s.asked[n], s.grace = errs[i], max(s.grace, replies[i].Grace)
 		if conns[i] != nil {
 			_ = conns[i].Close()
 		}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // mortal serves the control socket of a peer. When the peer is asked to stop, it calls dying, and
@@ -83,6 +84,38 @@ func TestStopWaits(t *testing.T) {
 			}
 			<-stopped
 		})
+	}
+}
+
+// Peers are asked again when the grace period of the job is over, once, and given up later. The longest period that a peer names
+// counts.
+func TestStopFollowsTheGrace(t *testing.T) {
+	job := testJob(t)
+	for i, grace := range []time.Duration{time.Minute, time.Hour, 0} {
+		c, err := serveControl(socketName{job, i, os.Getpid()}, services{stop: func() {}, grace: grace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	s := stopping{job: findJob(t, job), asked: map[socketName]error{}}
+	if again, giveUp := s.overdue(defaultGrace + 1); !again || giveUp {
+		t.Errorf("without an answer: again %v, give up %v", again, giveUp)
+	}
+	names, err := s.left()
+	if err != nil || len(names) != 3 {
+		t.Fatal(names, err)
+	}
+	s.ask(t.Context(), names)
+	for _, c := range []struct {
+		since         time.Duration
+		asked         bool
+		again, giveUp bool
+	}{{time.Hour, false, false, false}, {time.Hour + 1, false, true, false}, {time.Hour + 1, true, false, false}, {time.Hour + endPeriod + 1, true, false, true}} {
+		s.again = c.asked
+		if again, giveUp := s.overdue(c.since); again != c.again || giveUp != c.giveUp {
+			t.Errorf("%+v: got %v, %v", c, again, giveUp)
+		}
 	}
 }
 

@@ -44,7 +44,7 @@ func (s *supervisor) isActive() bool {
 // environment returns the environment of the process with an index. n is the number of peers.
 func (s *supervisor) environment(index, n int) environment {
 	return environment{job: s.o.Job, index: index, peers: n, fd: childFD, transport: s.o.Network.Transport,
-		encrypt: s.o.Network.Encrypt, relay: s.o.Network.Relay, listen: s.listen(), site: s.o.Network.Site}
+		encrypt: s.o.Network.Encrypt, relay: s.o.Network.Relay, listen: s.listen(), site: s.o.Network.Site, grace: s.o.Grace}
 }
 
 // listen returns the Listen value of a process that is started now: all interfaces if the job has

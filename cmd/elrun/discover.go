@@ -95,7 +95,7 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 	err = c.run(ctx, t, func(o *launch.Options) {
 		change(o)
 		o.Join, o.Ticket = found.Ticket != "", found.Ticket
-		if o.Grace == 0 { // a notice of preemption may set a shorter time
+		if o.Grace == 0 { // --grace, or a notice of preemption, may set another time
 			o.Grace = discoverGrace
 		}
 		// Launchers on other hosts will join: listen beyond this host from the start.

@@ -98,6 +98,17 @@ func TestUsageErrors(t *testing.T) {
 	})
 }
 
+func TestBadGrace(t *testing.T) {
+	usageErrors(t, map[string]string{
+		"--grace 0s ls":                 "--grace 0s: want more than 0",
+		"--grace=-5s ls":                "--grace -5s: want more than 0",
+		"--grace 30 ls":                 "as in 30s",
+		"--grace ls":                    "want a duration with its unit",
+		"join --grace 0s --ticket x ls": "--grace 0s: want more than 0",
+		"k8s --name a --image b --peers 2 --grace 0s ls": "--grace 0s: want more than 0",
+	})
+}
+
 // usageErrors checks that each command line is refused with the given text.
 func usageErrors(t *testing.T, lines map[string]string) {
 	t.Helper()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/sys/unix"
@@ -32,8 +33,9 @@ type jobFlags struct {
 	Audit         float64 `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out a peer whose result is wrong; the program must read ELRUN_AUDIT, as bin/mnist --exact does."`
 	dhtFlags
 	schedulerFlags
-	LogDir  string   `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`
-	Program []string `arg:"" passthrough:"all" help:"Program and its arguments."`
+	Grace   *time.Duration `placeholder:"D" help:"How long peers that are asked to end may take, as for a last checkpoint on a slow disk, before they are killed (default: 10s; 25s with --preempt-notice, 50s with --discover)."`
+	LogDir  string         `placeholder:"DIR" help:"Write each peer's output to DIR/INDEX.log as well."`
+	Program []string       `arg:"" passthrough:"all" help:"Program and its arguments."`
 }
 
 // Validate implements kong's validation: its errors are usage errors.
@@ -42,7 +44,15 @@ func (f *jobFlags) Validate() error {
 	if !(f.Audit >= 0 && f.Audit <= 1) { // the condition is also true for NaN
 		audit = fmt.Errorf("--audit %v: want a fraction of the steps, 0 to 1", f.Audit)
 	}
-	return cmp.Or(f.groupFlags.check(), audit, f.dhtFlags.check())
+	return cmp.Or(f.groupFlags.check(), checkGrace(f.Grace), audit, f.dhtFlags.check())
+}
+
+// checkGrace returns an error for a bad value of --grace, which is nil if it is not given.
+func checkGrace(d *time.Duration) error {
+	if d != nil && *d <= 0 {
+		return fmt.Errorf("--grace %v: want more than 0, as in 30s or 5m", *d)
+	}
+	return nil
 }
 
 // run starts the peers, with options that change has completed, and waits for their end.
@@ -66,7 +76,10 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 		Network: f.network(), Membership: f.membership(),
 		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && f.Events != "-", Events: events, LogDir: f.LogDir},
 		Signals: t.signals}
-	if f.PreemptNotice != "" {
+	switch {
+	case f.Grace != nil:
+		o.Grace = *f.Grace
+	case f.PreemptNotice != "":
 		o.Grace = preemptGrace
 	}
 	f.dhtFlags.add(&o)

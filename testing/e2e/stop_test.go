@@ -62,6 +62,18 @@ func TestStopDuringStart(t *testing.T) {
 	}
 }
 
+// Peers that do not end within --grace are killed.
+func TestGrace(t *testing.T) {
+	e := start(t, "deaf", 2, "--grace", "10ms")
+	e.Expect(t, "[0] sums", "[1] sums")
+	e.Signal(t, syscall.SIGTERM)
+	e.Expect(t, "peers still run 10ms after they were asked to end; killing them")
+	if status := e.Wait(t); status != 143 {
+		t.Errorf("status %d", status)
+	}
+	e.job.CheckGone(t)
+}
+
 func TestStopOfNoJob(t *testing.T) {
 	if stdout, stderr, status := process.Command(t, "stop", "no-such-job"); status != 1 || stdout != "" ||
 		!strings.HasPrefix(stderr, "elrun: no such job: ") || strings.Count(stderr, "\n") != 1 {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -19,10 +21,10 @@ const (
 	// user is the user ID and group ID of the pods. It is not root, as the standard "restricted"
 	// requires; the image need not define this user.
 	user = 65532
-	// grace is the time that Kubernetes gives a pod to terminate, in seconds. It is longer than the
-	// grace period of elrun with --discover (50 s), so that elrun ends the peers before Kubernetes
-	// kills the pod.
-	grace = 60
+	// defaultGrace is the default grace period of elrun with --discover. Kubernetes gives a pod
+	// graceMargin more time to terminate, so that elrun ends the peers before Kubernetes kills the
+	// pod.
+	defaultGrace, graceMargin = 50 * time.Second, 10 * time.Second
 	// retries is the number of replacements of each pod after failures or deletions. Evictions do
 	// not count.
 	retries = 10
@@ -128,7 +130,7 @@ func (s *Spec) job() jobSpec {
 // that the loss of a node costs few peers. The container's user may read the key because the key
 // belongs to the group of the user (FSGroup, mode 0440).
 func (s *Spec) pod() podSpec {
-	return podSpec{Subdomain: s.Name, RestartPolicy: "Never", TerminationGracePeriodSeconds: grace,
+	return podSpec{Subdomain: s.Name, RestartPolicy: "Never", TerminationGracePeriodSeconds: int(math.Ceil((cmp.Or(s.Grace, defaultGrace) + graceMargin).Seconds())),
 		SecurityContext: podSecurity{RunAsNonRoot: true, RunAsUser: user, RunAsGroup: user, FSGroup: user,
 			SeccompProfile: typedObject{"RuntimeDefault"}},
 		TopologySpreadConstraints: []spread{{MaxSkew: 1, TopologyKey: "kubernetes.io/hostname",
@@ -168,7 +170,11 @@ func (s *Spec) command() []argument {
 	command := []argument{"elrun", "run", "--name", argument(s.Name), "-n", "1",
 		"--discover", argument(fmt.Sprintf("dns:%s:%d", s.Name, Port)), "--key-file", keyFolder + "/" + keyName, "--start-with", number(s.Peers/2 + 1),
 		"--ready-port", number(ReadyPort),
-		"--listen", "$(" + addressEnv + ")", "--min-peers", number(cmp.Or(s.MinPeers, 1)), "--"}
+		"--listen", "$(" + addressEnv + ")", "--min-peers", number(cmp.Or(s.MinPeers, 1))}
+	if s.Grace != 0 {
+		command = append(command, "--grace", argument(s.Grace.String()))
+	}
+	command = append(command, "--")
 	for _, word := range s.Program {
 		command = append(command, argument(strings.ReplaceAll(word, "$", "$$"))) // Kubernetes replaces $(NAME), but not $$(NAME)
 	}

@@ -3,10 +3,12 @@ package k8s
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -162,6 +164,20 @@ func words(t *testing.T, all map[string]document) (out []string) {
 	return out
 }
 
+// Kubernetes kills a pod only after elrun has had its grace period.
+func TestGrace(t *testing.T) {
+	for grace, want := range map[time.Duration]int{0: 60, 5 * time.Minute: 310, 1500 * time.Millisecond: 12} {
+		s := good()
+		s.Grace = grace
+		all := made(t, s)
+		path{"Job", []any{"spec", "template", "spec", "terminationGracePeriodSeconds"}, want}.check(t, all)
+		command := fmt.Sprint(at(all["Job"], "spec", "template", "spec", "containers", 0, "command"))
+		if strings.Contains(command, fmt.Sprintf("--grace %v --", grace)) != (grace != 0) {
+			t.Errorf("grace %v: command %v", grace, command)
+		}
+	}
+}
+
 func TestOnePodHasNoBudget(t *testing.T) {
 	s := good()
 	s.Peers = 1
@@ -211,6 +227,7 @@ func TestCheck(t *testing.T) {
 		"9999 peers":                  func(s *Spec) { s.Peers = 9999 },
 		"--min-peers 5 of 4":          func(s *Spec) { s.MinPeers = 5 },
 		"--max 3 with":                func(s *Spec) { s.MaxPeers = 3 },
+		"--grace -1s: want more":      func(s *Spec) { s.Grace = -time.Second },
 		"name \"\"":                   func(s *Spec) { s.Name = "" },
 		"name \"1st\"":                func(s *Spec) { s.Name = "1st" },
 		"name \"a-\"":                 func(s *Spec) { s.Name = "a-" },

@@ -8,6 +8,7 @@ import (
 	"math/big"
 	"regexp"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -21,7 +22,10 @@ type Spec struct {
 	MaxPeers  int    // most peers that the Job is patched to; 0 means Peers
 
 	CPU, Memory string // resources of one pod, as Kubernetes quantities
-	Queue       string // Kueue's LocalQueue; "" without Kueue
+	// Grace is the time in which a pod leaves the job when it has to end; 0 means 50 s. Kubernetes
+	// kills the pod 10 s later.
+	Grace time.Duration
+	Queue string // Kueue's LocalQueue; "" without Kueue
 
 	Program []string // the program and its arguments
 }
@@ -54,6 +58,8 @@ func (s *Spec) Check() error {
 		return fmt.Errorf("--min-peers %d of %d peers: want 1 to %d", least, s.Peers, s.Peers)
 	case most < s.Peers || most > mostPeers:
 		return fmt.Errorf("--max %d with %d peers at first: want %d to %d", most, s.Peers, s.Peers, mostPeers)
+	case s.Grace < 0:
+		return fmt.Errorf("--grace %v: want more than 0", s.Grace)
 	case len(s.Image) > 512 || !imageForm().MatchString(s.Image):
 		return fmt.Errorf("image %.60q: want a reference as in registry.example/train:1 or train@sha256:DIGEST", s.Image)
 	}
