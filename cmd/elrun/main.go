@@ -40,7 +40,7 @@ type commands struct {
 	Ticket    ticketCommand    `cmd:"" help:"Print a ticket, with which peers join a job from anywhere."`
 	Kick      kickCommand      `cmd:"" help:"Put a peer out of a job for good, and revoke its ticket."`
 	Scale     scaleCommand     `cmd:"" help:"Change the number of a job's peers on this host."`
-	Stop      stopCommand      `cmd:"" help:"End a job, as SIGTERM does."`
+	Stop      stopCommand      `cmd:"" help:"End a job: its peers leave after the present step."`
 	Bench     benchCommand     `cmd:"" help:"Measure and check a collective call."`
 	Doctor    doctorCommand    `cmd:"" help:"Try out what jobs need here, with advice."`
 	Bootstrap bootstrapCommand `cmd:"" help:"Run a node of the table by which --dht finds members."`
@@ -136,10 +136,21 @@ func run(args []string, t *terminal) int {
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(t.stderr, "elrun: %v\nusage: elrun [run] [flags] [--] PROGRAM [ARGS...]; elrun --help shows all\n", err)
+		fmt.Fprintf(t.stderr, "elrun: %v\nusage: elrun %s\n", err, usageOf(err))
 		return statusUsage
 	}
 	return report(t.stderr, k.Run())
+}
+
+// usageOf returns the usage of the command that a wrong command line names.
+func usageOf(err error) string {
+	var wrong *kong.ParseError
+	if errors.As(err, &wrong) {
+		if c := wrong.Context.Selected(); c != nil && c.Name != "run" {
+			return fmt.Sprintf("%s; elrun help %s shows all", c.Summary(), c.Name)
+		}
+	}
+	return "[run] [flags] [--] PROGRAM [ARGS...]; elrun --help shows all"
 }
 
 // report prints an error and returns its exit status.

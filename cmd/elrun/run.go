@@ -44,7 +44,11 @@ func (f *jobFlags) Validate() error {
 	if !(f.Audit >= 0 && f.Audit <= 1) { // the condition is also true for NaN
 		audit = fmt.Errorf("--audit %v: want a fraction of the steps, 0 to 1", f.Audit)
 	}
-	return cmp.Or(f.groupFlags.check(), checkGrace(f.Grace), audit, f.dhtFlags.check())
+	var unknown error
+	if len(f.Program) > 0 && f.Program[0] != "--" && strings.HasPrefix(f.Program[0], "-") { // kong takes it for the program
+		unknown = fmt.Errorf("unknown flag %s", f.Program[0])
+	}
+	return cmp.Or(unknown, f.groupFlags.check(), checkGrace(f.Grace), audit, f.dhtFlags.check())
 }
 
 // checkGrace returns an error for a bad value of --grace, which is nil if it is not given.
