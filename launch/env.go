@@ -173,8 +173,7 @@ func jobName(program, suffix string) string {
 }
 
 // Launched reports whether a launcher started this process. Init then joins a job; otherwise it
-// returns a group of one. A launcher prints the job's last line; a program that runs alone may
-// want to print its own.
+// returns a group of one.
 func Launched() bool {
 	_, ok := os.LookupEnv(envJob)
 	return ok

@@ -36,12 +36,12 @@ func ExampleInit() {
 	// Output: 1 peers, sum of the ranks 0
 }
 
-// A program that runs alone prints the line that a launcher would print for it.
+// A program refuses to run alone.
 func ExampleLaunched() {
 	if !launch.Launched() {
-		fmt.Println("done in one process")
+		fmt.Println("start this program by elrun -n 4 PROGRAM")
 	}
-	// Output: done in one process
+	// Output: start this program by elrun -n 4 PROGRAM
 }
 
 // A program starts peers of another program, as elrun does.

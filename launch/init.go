@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/event"
 )
 
 // Init makes this process a member of the job of the launcher that started it, or without a
-// launcher a group of one. At the start of a job it returns when all peers have joined. A peer that
+// launcher a group of one, whose progress and result are printed as elrun prints them: lines on
+// standard error, and the last line of standard output, when the group is closed. At the start of a job it returns when all peers have joined. A peer that
 // joins a running job is admitted by the first Next of its group; that Next also waits for missing
 // peers if a job starts with fewer peers than its minimum. ctx bounds only Init. The group lives
 // until its Close, which also flushes its events to the launcher. Call Init once, and early: until
@@ -38,7 +38,7 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 		return nil, err
 	}
 	if !launched {
-		return solo(ctx, event.Discard{})
+		return solo(ctx)
 	}
 	if env.node != "" {
 		return nil, fmt.Errorf("launch: node %s is no peer: only the function of a Program's peers has a group", env.node)

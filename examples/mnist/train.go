@@ -15,9 +15,9 @@ import (
 	"github.com/elrun/elrun/trainer/idx"
 )
 
-// train joins the job, trains and leaves. elrun shows the progress and the result of its peers;
-// without elrun, train writes both to out. Messages to the user during training are written to
-// errs.
+// train joins the job, trains and leaves. Scores (--eval-every) are written to out, and messages to
+// the user during training to errs. The progress and the result are shown by elrun, and without
+// elrun by package launch.
 func train(ctx context.Context, o options, out, errs io.Writer) error {
 	group, err := launch.Init(ctx)
 	if err != nil {
@@ -45,10 +45,6 @@ func train(ctx context.Context, o options, out, errs io.Writer) error {
 		return network.Evaluate(ctx, testSet, n*part/parts, n*(part+1)/parts)
 	}
 	cfg.Hooks.Log = logTo(errs)
-	if !launch.Launched() {
-		cfg.Hooks.OnStep = func(r trainer.StepReport) { showStep(out, r) }
-		cfg.Hooks.Done = func(r trainer.Result) { fmt.Fprintln(out, r) }
-	}
 	model := network.Model()
 	if o.Pace > 0 || len(o.Slow) > 0 {
 		p := newPacer(ctx, o)
@@ -150,11 +146,4 @@ func open(dir string) (trainSet, testSet *idx.Set, err error) {
 		}
 	}
 	return nil, nil, err
-}
-
-// showStep writes a line after each tenth of the job.
-func showStep(out io.Writer, r trainer.StepReport) {
-	if r.Step*10/r.Of != (r.Step-1)*10/r.Of {
-		fmt.Fprintf(out, "step %d/%d loss=%.4f\n", r.Step, r.Of, r.Loss)
-	}
 }

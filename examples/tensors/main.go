@@ -48,14 +48,11 @@ func run(ctx context.Context, passes int) error {
 		return err
 	}
 	defer g.Close()
-	return Train(ctx, g, passes, func(r trainer.Result) {
-		if !launch.Launched() { // elrun prints the result itself
-			fmt.Println(r)
-		}
-	})
+	return Train(ctx, g, passes, nil)
 }
 
-// Train trains a new model together with the other peers, and passes the result to done.
+// Train trains a new model together with the other peers, and passes the result to done
+// unless done is nil.
 func Train(ctx context.Context, g *elastic.Group, passes int, done func(trainer.Result)) error {
 	m, err := NewModel(points(trainingSet))
 	if err != nil {
