@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -9,7 +8,7 @@ import (
 const (
 	// causePeriod is how long the report of a failure waits, so that its cause is reported first.
 	causePeriod = 100 * time.Millisecond
-	// shownAlone is the largest number of failures that get a line each. More failures share one
+	// shownAlone is the largest number of different failures that get a line each. More share one
 	// line.
 	shownAlone = 4
 )
@@ -48,19 +47,20 @@ func (x *failureReport) take(othersRun bool) []string {
 	exits := x.pending
 	x.pending = nil
 	slices.SortFunc(exits, compareCause)
+	groups := groupExits(exits)
 	// Many failures at once get one line together.
-	if len(exits) > shownAlone {
+	if len(groups) > shownAlone {
 		x.told = true
 		return []string{formatExits(exits)}
 	}
 	var lines []string
-	for _, e := range exits {
+	for _, g := range groups {
 		next := ""
 		if othersRun && !x.told {
 			next = "; the others run on"
 		}
 		x.told = true
-		lines = append(lines, fmt.Sprintf("peer %d (pid %d) %v%s", e.Index, e.PID, e, next))
+		lines = append(lines, formatAlike(g)+next)
 	}
 	return lines
 }

@@ -30,14 +30,28 @@ func TestFailureReport(t *testing.T) {
 	}
 }
 
-// Many failures share one line.
+// Equal failures share one line, and so do many failures.
 func TestFailureReportOfMany(t *testing.T) {
-	var x failureReport
-	for i := range shownAlone + 1 {
-		x.add(Exit{Index: i, PID: 10 + i, Code: 1, at: time.Unix(int64(i), 0)}, time.Unix(100, 0))
+	for _, test := range []struct {
+		statuses []int
+		want     []string
+	}{
+		{[]int{1, 3, 1, 1}, []string{"peers 0, 2-3 exited with status 1; the others run on", "peer 1 (pid 11) exited with status 3"}},
+		{[]int{1, 2, 3, 4, 5, 1}, []string{"peers 0, 5 exited with status 1, peer 1 (pid 11) exited with status 2, 3 more failed"}},
+	} {
+		var x failureReport
+		for i, code := range test.statuses {
+			x.add(Exit{Index: i, PID: 10 + i, Code: code, at: time.Unix(int64(i), 0)}, time.Unix(100, 0))
+		}
+		if got := x.take(true); !slices.Equal(got, test.want) {
+			t.Errorf("got %q, want %q", got, test.want)
+		}
 	}
-	want := []string{"peer 0 (pid 10) exited with status 1, peer 1 (pid 11) exited with status 1, 3 more failed"}
-	if got := x.take(true); !slices.Equal(got, want) {
+	var far []Exit
+	for i := range 100 {
+		far = append(far, Exit{Index: 2 * i, PID: 10, Code: -1, Signal: syscall.SIGKILL})
+	}
+	if got, want := formatExits(far), "100 peers, as peer 0 (pid 10), were killed by signal 9 (killed)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
