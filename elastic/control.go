@@ -45,6 +45,7 @@ type heartbeat struct {
 	Ended   bool     // the sender leaves because the job is at its end
 	Sole    bool     // as far as the sender knows, one launcher has started all members
 	Stalled bool     // the sender steps down, because the others wait for it
+	Failed  bool     // the sender leaves because its loop has failed
 	Answer  bool     // this answers a heartbeat of the receiver with Reply, so messages pass in both directions
 	First   [32]byte // View.Hash of the sender's first view; zero once that view is agreed
 	Busy    string   // why the sender makes no progress, or empty; not sent with a Mistake
@@ -68,12 +69,13 @@ const (
 	flagStalled
 	flagAnswer
 	flagMistake
+	flagFailed
 )
 
 // append appends the encoded control message of a heartbeat to b.
 func (t heartbeat) append(b []byte) []byte {
 	flags := uint64(0)
-	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Ended, t.Sole, t.First != [32]byte{}, t.Stalled, t.Answer, t.Mistake != ""} {
+	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Ended, t.Sole, t.First != [32]byte{}, t.Stalled, t.Answer, t.Mistake != "", t.Failed} {
 		if set {
 			flags |= 1 << i
 		}
@@ -105,7 +107,7 @@ func decodeHeartbeat(b []byte) (heartbeat, error) {
 		*field, b = v, b[n:]
 	}
 	t.Reply, t.Deaf, t.Leaving, t.Ended = flags&flagReply != 0, flags&flagDeaf != 0, flags&flagLeaving != 0, flags&flagEnded != 0
-	t.Sole, t.Stalled, t.Answer = flags&flagSole != 0, flags&flagStalled != 0, flags&flagAnswer != 0
+	t.Sole, t.Stalled, t.Answer, t.Failed = flags&flagSole != 0, flags&flagStalled != 0, flags&flagAnswer != 0, flags&flagFailed != 0
 	if flags&flagFirst != 0 {
 		if len(b) < len(t.First) {
 			return heartbeat{}, fmt.Errorf("heartbeat: %w", errControl)

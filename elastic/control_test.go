@@ -16,7 +16,7 @@ func TestHeartbeatRoundTrip(t *testing.T) {
 		want := heartbeat{
 			Entered: rapid.Uint64().Draw(t, "entered"), Step: rapid.Uint64().Draw(t, "step"),
 			Reply: rapid.Bool().Draw(t, "reply"), Deaf: rapid.Bool().Draw(t, "deaf"), Leaving: rapid.Bool().Draw(t, "leaving"), Ended: rapid.Bool().Draw(t, "ended"), Sole: rapid.Bool().Draw(t, "sole"),
-			Stalled: rapid.Bool().Draw(t, "stalled"), Answer: rapid.Bool().Draw(t, "answer"),
+			Stalled: rapid.Bool().Draw(t, "stalled"), Answer: rapid.Bool().Draw(t, "answer"), Failed: rapid.Bool().Draw(t, "failed"),
 			Busy: rapid.StringN(0, 20, maxBusy).Draw(t, "busy"),
 		}
 		if rapid.Bool().Draw(t, "first") {

@@ -10,6 +10,7 @@ import (
 const (
 	leftAsked  = "asked"  // Leave was called
 	leftClosed = "closed" // the program has closed its group
+	leftFailed = "failed" // the loop of the program has failed at this peer only
 )
 
 // announceLeave logs that the peer of g has left, once, with the last step that its state has
@@ -18,6 +19,9 @@ func announceLeave(g *Group, reason string) {
 	g.leftLog.Do(func() {
 		d := g.current()
 		s, _ := d.status.now()
+		if d.report.get().Failed {
+			reason = leftFailed
+		}
 		g.Emit(s.view.Epoch, d.report.committed(), event.Leave{Who: d.ep.Self.ID.Short(), Reason: reason})
 	})
 }

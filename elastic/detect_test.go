@@ -202,9 +202,10 @@ func TestWordForLeaving(t *testing.T) {
 		{heartbeat{Leaving: true}, 0, "asked"},
 		{heartbeat{Leaving: true}, time.Second, "asked"},
 		{heartbeat{Leaving: true, Ended: true}, 0, "closed"},
+		{heartbeat{Leaving: true, Failed: true}, 0, "failed"},
 		{heartbeat{}, time.Second, "stalled"},
-		{heartbeat{}, makeWayAfter + time.Second, "asked"},
-		{heartbeat{}, 0, "asked"},
+		{heartbeat{}, makeWayAfter + time.Second, ""},
+		{heartbeat{}, 0, ""},
 	} {
 		p := &peer{heartbeat: c.heartbeat}
 		if c.blamed > 0 {

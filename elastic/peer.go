@@ -22,7 +22,7 @@ type peer struct {
 	blamed     time.Time     // when this peer last named the member as the only culprit of a stall
 }
 
-// leaves returns, for the log, why the member left. A member for which this peer recently waited
+// leaves returns, for the log, why the member left; "" if this peer does not know. A member for which this peer recently waited
 // counts as stalled even if the member's own report has not arrived yet.
 func (p *peer) leaves(now time.Time) string {
 	switch {
@@ -30,8 +30,12 @@ func (p *peer) leaves(now time.Time) string {
 		return "stalled"
 	case p.heartbeat.Ended:
 		return leftClosed
+	case p.heartbeat.Failed:
+		return leftFailed
+	case p.heartbeat.Leaving:
+		return leftAsked
 	}
-	return leftAsked
+	return ""
 }
 
 // unremarkable reports whether the record of the member can be dropped, because later messages can

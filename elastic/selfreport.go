@@ -11,7 +11,7 @@ import (
 type selfReport struct {
 	mu         sync.Mutex
 	mistakenAt time.Time // when this member reported a mistake; zero if it has not
-	report     heartbeat // Entered, Step, Leaving, Ended, Stalled, Busy and Mistake; the heartbeatSender adds the other fields
+	report     heartbeat // Entered, Step, Leaving, Ended, Stalled, Failed, Busy and Mistake; the heartbeatSender adds the other fields
 }
 
 // get returns the present report.
@@ -54,6 +54,9 @@ func (r *selfReport) notBusy(why string) {
 
 // stall reports that this member steps down because the others wait for it.
 func (r *selfReport) stall() { r.update(func(h *heartbeat) { h.Stalled = true }) }
+
+// fail reports that the loop of this member has failed, and that it leaves therefore.
+func (r *selfReport) fail() { r.update(func(h *heartbeat) { h.Failed = true }) }
 
 // mistake reports a mistake of the program.
 func (r *selfReport) mistake(text string) {

@@ -120,20 +120,26 @@ func (r *run) finish(t *testing.T, indices ...int) (out []ending) {
 	return out
 }
 
-// wantLeave checks that the peer with an index has logged once that it left as asked, after a step.
-func (r *run) wantLeave(t *testing.T, index int, step int64) {
+// wantLeave checks that the peer with an index has logged once that it left, after a step, and that
+// all who know a reason have logged this one.
+func (r *run) wantLeave(t *testing.T, index int, step int64, reason string) {
 	t.Helper()
-	asked := 0
-	for _, e := range r.sink.of("leave") {
+	all, who := r.sink.of("leave"), ""
+	for _, e := range all {
 		if b := e.Body.(event.Leave); e.Index == index && e.Peer == b.Who {
-			asked++
-			if b.Reason != "asked" || e.Step != step {
-				t.Errorf("peer %d has left after step %d (%s), want step %d", index, e.Step, b.Reason, step)
+			if who != "" || b.Reason == "" || e.Step != step {
+				t.Errorf("peer %d logs that it has left after step %d (%s), want step %d, once", index, e.Step, b.Reason, step)
 			}
+			who = b.Who
 		}
 	}
-	if asked != 1 {
-		t.Errorf("peer %d has logged %d times that it left", index, asked)
+	if who == "" {
+		t.Errorf("peer %d has not logged that it has left", index)
+	}
+	for _, e := range all {
+		if b := e.Body.(event.Leave); b.Who == who && b.Reason != reason && b.Reason != "" {
+			t.Errorf("peer %d logs that peer %d has left (%s), want (%s)", e.Index, index, b.Reason, reason)
+		}
 	}
 }
 
@@ -214,7 +220,7 @@ func TestStepsChurn(t *testing.T) {
 					!errors.Is(left.err, elastic.ErrLeft) || !strings.HasSuffix(left.err.Error(), want) {
 					t.Errorf("the peer that left at step %d: %v", left.ledger.step, left.err)
 				}
-				r.wantLeave(t, 4, left.ledger.step)
+				r.wantLeave(t, 4, left.ledger.step, "asked")
 			})
 		})
 	}
@@ -440,6 +446,7 @@ func TestFail(t *testing.T) {
 			if !errors.Is(all[1].err, broken) || all[1].ledger.step != 5 {
 				t.Errorf("%v at step %d", all[1].err, all[1].ledger.step)
 			}
+			r.wantLeave(t, 1, 5, "failed")
 			for _, m := range all {
 				if m.took > 5*time.Second {
 					t.Errorf("took %v", m.took)

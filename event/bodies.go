@@ -118,9 +118,10 @@ func (Join) Name() string { return "join" }
 type Leave struct {
 	// Who is the short ID of the peer that has left.
 	Who string `json:"who"`
-	// Reason is asked, closed (the program has closed its group), kicked, or stalled (the others
-	// waited for the peer, so it stepped down). The step of an event about its emitter is the last
-	// step that the emitter has committed.
+	// Reason is asked, closed (the program has closed its group), failed (the loop of the program has
+	// failed at this peer), kicked, or stalled (the others waited for the peer, so it stepped down).
+	// It is empty if the emitter does not know the reason. The step of an event about its emitter is
+	// the last step that the emitter has committed.
 	Reason string `json:"reason"`
 }
 

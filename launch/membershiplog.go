@@ -138,7 +138,7 @@ func (l *membershipLog) event(e event.Event, now time.Time) []string {
 		}
 	case event.Leave:
 		r := l.reason(b.Who)
-		r.left, r.why = true, b.Reason
+		r.left, r.why = true, cmp.Or(b.Reason, r.why)
 		if e.Peer == b.Who { // the others know only about which step it was
 			r.step = e.Step
 		}

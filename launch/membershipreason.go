@@ -77,6 +77,8 @@ func formatLeave(reason string) string {
 		return "stalled: the others waited for this peer, and its program did not call Busy"
 	case "closed":
 		return "its program has closed the group"
+	case "failed":
+		return "its loop has failed"
 	}
 	return reason
 }
