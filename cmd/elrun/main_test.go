@@ -44,7 +44,6 @@ func TestUsageErrors(t *testing.T) {
 		"":                                "expected",
 		"--no-such-flag ls":               "unknown flag",
 		"run --no-such-flag ls":           "unknown flag --no-such-flag\nusage: elrun [run]",
-		"join --no-such-flag ls":          "unknown flag --no-such-flag\nusage: elrun join <program>",
 		"status --no-such-flag":           "unknown flag --no-such-flag\nusage: elrun status [<job>] [flags]; elrun help status shows all",
 		"-n x ls":                         "--np: \"x\": want a number",
 		"-n 0 ls":                         "--np: 0 peers: want at least one; without -n",
