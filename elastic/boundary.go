@@ -157,6 +157,17 @@ func (l *loop) enter(s *Session) error {
 	if s.division.told = g.loops.told; s.division.told == nil {
 		s.division.why = "start"
 	}
+	return l.stable(s)
+}
+
+// stable tells the State of the program that all members of a session have committed its step.
+func (l *loop) stable(s *Session) error {
+	if l.watched == nil {
+		return nil
+	}
+	if err := l.watched.Stable(s, l.over()); err != nil {
+		return l.mistake("after step %d: %w", l.state.Step(), err)
+	}
 	return nil
 }
 
@@ -203,6 +214,9 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 		if !l.over() || errors.Is(err, collective.ErrMistake) {
 			return err
 		}
+	}
+	if err := l.stable(s); err != nil {
+		return err
 	}
 	if stop {
 		return l.stop(s, t)

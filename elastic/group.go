@@ -198,7 +198,8 @@ func (g *Group) Hold(s State, settings []Setting) {
 }
 
 // OnQuorumLost sets a function that Next calls when it begins to wait because too few members are
-// left. OnQuorumLost must be called before the first Next.
+// left, unless a failed Load has left the State undefined. OnQuorumLost must be called before the
+// first Next.
 func (g *Group) OnQuorumLost(f func()) {
 	if g.made() {
 		g.onShort = f

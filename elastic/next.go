@@ -250,7 +250,7 @@ func (w *waiting) long() <-chan time.Time {
 // announce reports the wait to the log and to the function of OnQuorumLost.
 func (w *waiting) announce() {
 	w.group.Emit(w.epoch, 0, event.Quorum{State: "waiting", Present: w.gap.present, Needed: w.gap.needed})
-	if w.group.onShort != nil {
+	if w.group.onShort != nil && !w.group.torn {
 		w.group.onShort()
 	}
 }

@@ -16,6 +16,18 @@ type State interface {
 	Load(r io.Reader) error
 }
 
+// Watched is a State that is told of the steps of a loop, for example to save it. Steps trains Inner
+// in its place.
+type Watched interface {
+	State
+	// Inner returns the State, the same in each call.
+	Inner() State
+	// Stable is called when all members of a session have committed the step Inner().Step(): at each
+	// member, at its entry into the session and between two turns, in the goroutine of the loop. It
+	// may read the State. last means that no step follows. An error ends the loop at all members.
+	Stable(s *Session, last bool) error
+}
+
 // Replayer is a State that can also be advanced by single steps, with fewer bytes than a copy of
 // the whole state.
 type Replayer interface {

@@ -118,7 +118,9 @@ type loop struct {
 	ctx   context.Context // the caller's, for one call of Steps
 	state State
 	until int64
-	busy  *time.Timer // ends the time in which the body counts as busy without a report
+	// watched is the State that the program has given, if it is Watched; otherwise nil.
+	watched Watched
+	busy    *time.Timer // ends the time in which the body counts as busy without a report
 
 	stopped bool // all members know that the job ends at the state's present step
 }
@@ -150,6 +152,12 @@ func (l *loop) prepare(options []Option) error {
 	}
 	if err := cmp.Or(o.check(), stateError(l.state)); err != nil {
 		return err
+	}
+	if w, ok := l.state.(Watched); ok {
+		l.watched, l.state = w, w.Inner()
+		if err := stateError(l.state); err != nil {
+			return err
+		}
 	}
 	settings := slices.Concat(o.settings, []Setting{{Name: "balance", Value: string(o.balance)}, {Name: "state", Value: stateKind(l.state)}})
 	if g.loops.ordinal() > 0 {

@@ -6,6 +6,8 @@
 //	elrun scale own 4
 //	elrun join --name own -n 2 ownloop
 //
+// With --checkpoint DIR it saves its state every 100 steps, and --resume DIR goes on from there.
+//
 // Each sample counts exactly once. A step is committed when AllReduce returns nil. At every rank it returns nil only after all
 // ranks have contributed. If a step fails because a peer died, it has no effect and is tried again without that peer, from the
 // last committed state. The trainer also keeps the work that survivors have done in a failed step; this simple loop does not.
@@ -16,6 +18,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log"
 	"os"
 	"os/signal"
 	"time"
@@ -23,15 +26,20 @@ import (
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/trainer/checkpoint"
 )
 
 func main() {
 	steps := flag.Int64("steps", 500, "steps of `N` samples in all")
 	pace := flag.Duration("pace", 10*time.Millisecond, "`time` that a step takes at least")
+	var saving checkpoint.Config
+	flag.StringVar(&saving.Dir, "checkpoint", "", "save the state to the folder `DIR`")
+	flag.StringVar(&saving.Resume, "resume", "", "go on from the newest checkpoint in `DIR`")
 	flag.Parse()
+	saving.EverySteps, saving.Log = 100, log.New(os.Stderr, "ownloop: ", 0).Printf
 	// launch handles SIGTERM: it lets this peer finish the step and leave.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *steps, *pace)
+	err := run(ctx, saving, *steps, *pace)
 	stop()
 	switch {
 	case errors.Is(err, elastic.ErrLeft), errors.Is(err, elastic.ErrFinished):
@@ -46,14 +54,14 @@ func main() {
 }
 
 // run joins the job, trains, reports the result and leaves.
-func run(ctx context.Context, steps int64, pace time.Duration) error {
+func run(ctx context.Context, saving checkpoint.Config, steps int64, pace time.Duration) error {
 	g, err := launch.Init(ctx)
 	if err != nil {
 		return err
 	}
 	defer g.Close()
 	var m Model
-	if err := m.Train(ctx, g, steps, pace); err != nil {
+	if err := m.Train(ctx, g, saving, steps, pace); err != nil {
 		return err
 	}
 	fmt.Printf("after %d steps of %d samples: weights %.4f, loss %.6f\n", steps, Batch, m.Weights, m.Loss())
@@ -62,8 +70,13 @@ func run(ctx context.Context, steps int64, pace time.Duration) error {
 
 // Train trains m together with the other peers until the given number of steps is committed. A step
 // takes at least pace, so that a user can follow the training.
-func (m *Model) Train(ctx context.Context, g *elastic.Group, steps int64, pace time.Duration) error {
-	for t := range g.Steps(ctx, elastic.Vectors(&m.Steps, m.Weights[:]), steps) {
+func (m *Model) Train(ctx context.Context, g *elastic.Group, saving checkpoint.Config, steps int64, pace time.Duration) error {
+	state, err := checkpoint.NewState(g, saving, &m.Steps, checkpoint.Tensor{Name: "weights", Values: m.Weights[:]})
+	if err != nil {
+		return err
+	}
+	defer state.Close()
+	for t := range g.Steps(ctx, state, steps) {
 		lo, hi := t.Part(Batch)
 		sum := m.Gradient(lo, hi)
 		wait(ctx, pace)

@@ -17,6 +17,7 @@ import (
 	ownloop "github.com/elrun/elrun/examples/ownloop"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/testing/simnet"
+	"github.com/elrun/elrun/trainer/checkpoint"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,7 +42,7 @@ type finals struct {
 // train is the program of each member.
 func (f *finals) train(ctx context.Context, g *elastic.Group) error {
 	var m ownloop.Model
-	if err := m.Train(ctx, g, steps, pace); err != nil {
+	if err := m.Train(ctx, g, checkpoint.Config{}, steps, pace); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -150,7 +151,7 @@ func TestOtherSettings(t *testing.T) {
 			if g.Self().Index < 2 {
 				return f.train(ctx, g)
 			}
-			err := new(ownloop.Model).Train(ctx, g, steps+1, pace)
+			err := new(ownloop.Model).Train(ctx, g, checkpoint.Config{}, steps+1, pace)
 			if refused = err != nil; !refused {
 				return fmt.Errorf("joined with other settings")
 			}

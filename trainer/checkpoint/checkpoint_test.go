@@ -28,7 +28,7 @@ func stateOf(step int64, n int) []Tensor {
 	for i := range v {
 		v[i] = float32(int64(i)*7 + step*13)
 	}
-	return []Tensor{{"layer0.bias", []int{n / 3}, v[:n/3]}, {"layer0.weight", []int{1, n - n/3}, v[n/3:]}}
+	return []Tensor{{"layer0.bias", []int{n / 3}, v[:n/3], nil}, {"layer0.weight", []int{1, n - n/3}, v[n/3:], nil}}
 }
 
 // blank returns tensors with the same names and shapes, and no values.
@@ -263,7 +263,7 @@ func TestFullDisk(t *testing.T) {
 			t.Fatalf("disk full after %d of %d bytes: error %v", n, whole.Len(), err)
 		}
 	}
-	tensors := []Tensor{{"a", []int{3}, make([]float32, 3)}, {"b", nil, make([]float32, 1)}}
+	tensors := []Tensor{{"a", []int{3}, make([]float32, 3), nil}, {"b", nil, make([]float32, 1), nil}}
 	whole.Reset()
 	if err := encodeTensors(&whole, tensors, nil); err != nil {
 		t.Fatal(err)
@@ -307,10 +307,10 @@ func TestLoadErrors(t *testing.T) {
 	whole := stateOf(1, 5000)
 	for want, tensors := range map[string][]Tensor{
 		`has a tensor "layer0.weight"`:                     whole[:1],
-		`no tensor "scale"`:                                append(blank(whole), Tensor{"scale", nil, make([]float32, 1)}),
+		`no tensor "scale"`:                                append(blank(whole), Tensor{"scale", nil, make([]float32, 1), nil}),
 		`no tensor "layer0.bias", or the program requests`: {whole[0], whole[0]},
-		"has the shape [1666], want 1665":                  {{"layer0.bias", []int{1666}, make([]float32, 1665)}, whole[1]},
-		"want 1666 elements in the shape [833 2]":          {{"layer0.bias", []int{833, 2}, whole[0].Data}, whole[1]},
+		"has the shape [1666], want 1665":                  {{"layer0.bias", []int{1666}, make([]float32, 1665), nil}, whole[1]},
+		"want 1666 elements in the shape [833 2]":          {{"layer0.bias", []int{833, 2}, whole[0].Data, nil}, whole[1]},
 	} {
 		if err := c.Load(tensors); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("error %v, want %s", err, want)

@@ -15,6 +15,8 @@
 //	defer c.Close()
 //	err = c.Load(tensors)
 //
+// A loop over elastic.Group.Steps has a State, which does all of this by itself: see NewState.
+//
 // # The metadata of a checkpoint
 //
 // A checkpoint is a safetensors file whose metadata has three entries:

@@ -12,8 +12,6 @@ import (
 	"strconv"
 
 	"github.com/cespare/xxhash/v2"
-
-	"github.com/elrun/elrun/internal/kernel"
 )
 
 // Checkpoint is an open checkpoint. Its checksum was correct when it was opened.
@@ -157,21 +155,28 @@ func (c *Checkpoint) Load(tensors []Tensor) error {
 
 // match returns an error unless the file has exactly these tensors.
 func (c *Checkpoint) match(tensors []Tensor) error {
-	shapes := make(map[string][]int)
+	stored := make(map[string]tensorInfo)
 	for _, e := range c.layout.entries {
-		shapes[e.name] = e.info.Shape
+		stored[e.name] = e.info
 	}
 	for _, t := range tensors {
-		shape, ok := shapes[t.Name]
+		info, ok := stored[t.Name]
 		if !ok {
 			return fmt.Errorf("it has no tensor %q, or the program requests this tensor twice", t.Name)
 		}
-		if n, _ := elements(t.Shape); !slices.Equal(shape, t.Shape) || n != int64(len(t.Data)) {
-			return fmt.Errorf("its tensor %q has the shape %v, want %d elements in the shape %v", t.Name, shape, len(t.Data), t.Shape)
+		b, kind, err := t.elements()
+		if err != nil {
+			return err
 		}
-		delete(shapes, t.Name)
+		if kind != info.DType {
+			return fmt.Errorf("its tensor %q has elements of type %s, want %s", t.Name, info.DType, kind)
+		}
+		if n, count := info.Offsets[1]-info.Offsets[0], len(b)/sizes()[kind]; !slices.Equal(info.Shape, t.Shape) || n != int64(len(b)) {
+			return fmt.Errorf("its tensor %q has the shape %v, want %d elements in the shape %v", t.Name, info.Shape, count, t.Shape)
+		}
+		delete(stored, t.Name)
 	}
-	for name := range shapes {
+	for name := range stored {
 		return fmt.Errorf("it has a tensor %q, which the program does not request", name)
 	}
 	return nil
@@ -180,12 +185,12 @@ func (c *Checkpoint) match(tensors []Tensor) error {
 // fill reads the data of the tensors, in the order of the file. match has accepted the tensors
 // before.
 func (c *Checkpoint) fill(tensors []Tensor, data io.Reader) error {
-	into := make(map[string][]float32)
+	into := make(map[string][]byte)
 	for _, t := range tensors {
-		into[t.Name] = t.Data
+		into[t.Name], _, _ = t.elements()
 	}
 	for _, e := range c.layout.entries {
-		if _, err := io.ReadFull(data, kernel.Bytes(into[e.name])); err != nil {
+		if _, err := io.ReadFull(data, into[e.name]); err != nil {
 			return fmt.Errorf("tensor %q: %w", e.name, err)
 		}
 	}

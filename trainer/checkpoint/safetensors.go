@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
+	"strconv"
 	"unicode/utf8"
 
+	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
 )
 
@@ -27,11 +30,14 @@ const (
 	dataAlignment = 8
 )
 
-// Tensor is a named vector of float32 with a shape, row-major.
+// Tensor is a named vector of numbers with a shape, row-major.
 type Tensor struct {
 	Name  string
-	Shape []int // the product is len(Data); empty for a scalar
+	Shape []int // the product is the number of elements; empty for a scalar
 	Data  []float32
+	// Values takes the place of Data for other elements, if it is not nil: a slice of a type of
+	// dtype.Number, or a pointer to a variable with such a slice.
+	Values any
 }
 
 // tensorInfo is the entry of one tensor in a header.
@@ -70,7 +76,8 @@ func writeTensors(w io.Writer, header []byte, tensors []Tensor) error {
 		return err
 	}
 	for _, t := range tensors {
-		if _, err := w.Write(kernel.Bytes(t.Data)); err != nil {
+		b, _, _ := t.elements() // tensorHeader has checked the type
+		if _, err := w.Write(b); err != nil {
 			return err
 		}
 	}
@@ -142,14 +149,67 @@ func tensorHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) 
 
 // infoOf returns the header entry of a tensor whose data begins at offset.
 func infoOf(t Tensor, offset int64) (tensorInfo, error) {
-	info := tensorInfo{"F32", t.Shape, [2]int64{offset, offset + 4*int64(len(t.Data))}}
+	b, kind, err := t.elements()
+	if err != nil {
+		return tensorInfo{}, err
+	}
+	info := tensorInfo{kind, t.Shape, [2]int64{offset, offset + int64(len(b))}}
 	if info.Shape == nil {
 		info.Shape = []int{} // null would not be a valid shape
 	}
-	if n, ok := elements(info.Shape); !ok || n != int64(len(t.Data)) {
-		return info, fmt.Errorf("tensor %q: %d elements do not match the shape %v", t.Name, len(t.Data), t.Shape)
+	count := len(b) / sizes()[kind]
+	if n, ok := elements(info.Shape); !ok || n != int64(count) {
+		return info, fmt.Errorf("tensor %q: %d elements do not match the shape %v", t.Name, count, t.Shape)
 	}
 	return info, nil
+}
+
+// raw are the elements of a tensor as bytes, of a type of safetensors.
+type raw struct {
+	kind string
+	b    []byte
+}
+
+// sizes returns the bytes of an element, by the names that safetensors has for the types.
+func sizes() map[string]int {
+	return map[string]int{"F32": 4, "F64": 8, "F16": 2, "BF16": 2, "I8": 1, "I32": 4, "I64": 8, "U8": 1, "U32": 4, "U64": 8}
+}
+
+// elements returns the memory of the tensor's elements, and the name of their type in safetensors.
+func (t Tensor) elements() (b []byte, kind string, err error) {
+	values := t.Values
+	if r := reflect.ValueOf(values); r.Kind() == reflect.Pointer && !r.IsNil() {
+		values = r.Elem().Interface()
+	}
+	switch v := values.(type) {
+	case nil:
+		return kernel.Bytes(t.Data), "F32", nil
+	case raw:
+		return v.b, v.kind, nil
+	case []float32:
+		return kernel.Bytes(v), "F32", nil
+	case []float64:
+		return kernel.Bytes(v), "F64", nil
+	case []dtype.Float16:
+		return kernel.Bytes(v), "F16", nil
+	case []dtype.BFloat16:
+		return kernel.Bytes(v), "BF16", nil
+	case []int8:
+		return kernel.Bytes(v), "I8", nil
+	case []int32:
+		return kernel.Bytes(v), "I32", nil
+	case []int64:
+		return kernel.Bytes(v), "I64", nil
+	case []int:
+		return kernel.Bytes(v), fmt.Sprint("I", strconv.IntSize), nil
+	case []uint8:
+		return v, "U8", nil
+	case []uint32:
+		return kernel.Bytes(v), "U32", nil
+	case []uint64:
+		return kernel.Bytes(v), "U64", nil
+	}
+	return nil, "", fmt.Errorf("tensor %q is a %T: want a slice of int, int8, int32, int64, uint8, uint32, uint64, float32, float64, Float16 or BFloat16", t.Name, t.Values)
 }
 
 // elements returns the product of the dimensions; false if one is negative or the product exceeds
@@ -166,4 +226,4 @@ func elements(shape []int) (int64, bool) {
 }
 
 // maxElements limits the elements of a tensor, so that their bytes fit an int64.
-const maxElements = 1 << 60
+const maxElements = 1 << 59

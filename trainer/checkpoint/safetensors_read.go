@@ -37,6 +37,9 @@ func decodeTensors(r io.ReaderAt, size int64) ([]Tensor, map[string]string, erro
 	tensors := make([]Tensor, len(l.entries))
 	data := io.NewSectionReader(r, l.first(), size-l.first())
 	for i, e := range l.entries {
+		if e.info.DType != "F32" {
+			return nil, nil, fmt.Errorf("tensor %q: elements of type %q, want F32", e.name, e.info.DType)
+		}
 		t := Tensor{Name: e.name, Shape: e.info.Shape, Data: make([]float32, (e.info.Offsets[1]-e.info.Offsets[0])/4)}
 		if _, err := io.ReadFull(data, kernel.Bytes(t.Data)); err != nil {
 			return nil, nil, fmt.Errorf("tensor %q: %w", e.name, err)
@@ -133,15 +136,16 @@ func (l layout) check(size int64) error {
 	return nil
 }
 
-// check returns an error unless the entry is a float32 tensor whose data begins at first and has
+// check returns an error unless the entry is a tensor of numbers whose data begins at first and has
 // the length of its shape.
 func (e entry) check(first int64) error {
-	if e.info.DType != "F32" {
-		return fmt.Errorf("elements of type %q, want F32", e.info.DType)
+	size, ok := sizes()[e.info.DType]
+	if !ok {
+		return fmt.Errorf("elements of type %q, want F32, F64, F16, BF16, or integers except I16 and U16", e.info.DType)
 	}
 	n, ok := elements(e.info.Shape)
-	if !ok || e.info.Offsets[0] != first || e.info.Offsets[1] != first+4*n || e.info.Offsets[1] < first {
-		return fmt.Errorf("%w: the offsets %v do not fit float32 of the shape %v from byte %d on", ErrDamaged, e.info.Offsets, e.info.Shape, first)
+	if !ok || e.info.Offsets[0] != first || e.info.Offsets[1] != first+int64(size)*n || e.info.Offsets[1] < first {
+		return fmt.Errorf("%w: the offsets %v do not fit %s of the shape %v from byte %d on", ErrDamaged, e.info.Offsets, e.info.DType, e.info.Shape, first)
 	}
 	return nil
 }

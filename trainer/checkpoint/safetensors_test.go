@@ -17,10 +17,10 @@ import (
 
 func twoTensors() []Tensor {
 	return []Tensor{
-		{"layer0.weight", []int{2, 3}, []float32{1, 2, 3, 4, 5, float32(math.Inf(1))}},
-		{"layer0.bias", []int{3}, []float32{-1, 0, 0.5}},
-		{"scale", []int{}, []float32{7}},
-		{"none", []int{0, 4}, []float32{}},
+		{"layer0.weight", []int{2, 3}, []float32{1, 2, 3, 4, 5, float32(math.Inf(1))}, nil},
+		{"layer0.bias", []int{3}, []float32{-1, 0, 0.5}, nil},
+		{"scale", []int{}, []float32{7}, nil},
+		{"none", []int{0, 4}, []float32{}, nil},
 	}
 }
 
@@ -65,12 +65,12 @@ func TestSafetensorsRefusesToWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	one := []float32{1}
 	for want, tensors := range map[string][]Tensor{
-		`"a": want valid UTF-8`:                 {{"a", []int{1}, one}, {"a", []int{1}, one}},
-		`"__metadata__": want valid UTF-8`:      {{"__metadata__", []int{1}, one}},
-		`"\xff": want valid UTF-8`:              {{"\xff", []int{1}, one}},
-		"1 elements do not match the shape [2]": {{"a", []int{2}, one}},
-		"shape [-1 -1]":                         {{"a", []int{-1, -1}, one}},
-		"shape [4294967296 429496":              {{"a", []int{1 << 32, 1 << 32}, nil}},
+		`"a": want valid UTF-8`:                 {{"a", []int{1}, one, nil}, {"a", []int{1}, one, nil}},
+		`"__metadata__": want valid UTF-8`:      {{"__metadata__", []int{1}, one, nil}},
+		`"\xff": want valid UTF-8`:              {{"\xff", []int{1}, one, nil}},
+		"1 elements do not match the shape [2]": {{"a", []int{2}, one, nil}},
+		"shape [-1 -1]":                         {{"a", []int{-1, -1}, one, nil}},
+		"shape [4294967296 429496":              {{"a", []int{1 << 32, 1 << 32}, nil, nil}},
 	} {
 		if err := WriteSafetensors(path, tensors, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
@@ -132,7 +132,7 @@ func TestSafetensorsAnyTensors(t *testing.T) {
 			for i := range data {
 				data[i] = float32(i) - 1.5
 			}
-			tensors = append(tensors, Tensor{name, append([]int{}, shape...), data})
+			tensors = append(tensors, Tensor{name, append([]int{}, shape...), data, nil})
 		}
 		var b bytes.Buffer
 		if err := encodeTensors(&b, tensors, nil); err != nil {
