@@ -122,7 +122,7 @@ func differentStates(all []record, names []string) error {
 	if odd < 0 {
 		return nil
 	}
-	return mistakef("after step %d the state of %s differs from the others' state: commit only values that calls have reduced, and write them in a fixed order in Save",
+	return mistakef("after step %d the state of %s differs from the others' state: commit only what calls reduced, save in a fixed order, give slices by address: elastic.Vectors(&step, &w)",
 		all[0].step, names[ranks[odd]])
 }
 

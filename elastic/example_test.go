@@ -59,7 +59,7 @@ func ExampleGroup_Steps() {
 	}
 	defer g.Close()
 	step, mean := int64(0), []float64{0}
-	for t := range g.Steps(ctx, elastic.Vectors(&step, mean), 50) {
+	for t := range g.Steps(ctx, elastic.Vectors(&step, &mean), 50) {
 		sum := []float64{0}
 		lo, hi := t.Part(10)
 		for i := lo; i < hi; i++ {
@@ -85,7 +85,7 @@ func ExampleTurn_Stop() {
 	}
 	defer g.Close()
 	step, x := int64(0), []float64{1}
-	for t := range g.Steps(ctx, elastic.Vectors(&step, x), 1000) {
+	for t := range g.Steps(ctx, elastic.Vectors(&step, &x), 1000) {
 		if err := collective.Barrier(ctx, t.Comm); err != nil {
 			continue
 		}
@@ -139,7 +139,7 @@ func ExampleGroup_Err() {
 	}
 	defer g.Close()
 	step, x := int64(0), []float64{1}
-	for range g.Steps(ctx, elastic.Vectors(&step, x), 10) {
+	for range g.Steps(ctx, elastic.Vectors(&step, &x), 10) {
 		x[0] /= 2
 	}
 	fmt.Println(g.Err())
@@ -155,14 +155,16 @@ func handOver(to, from elastic.State) error {
 	return to.Load(&b)
 }
 
-// A state of slices, which keep their memory.
+// A state of slices. As they are given by their addresses, the program may replace them.
 func ExampleVectors() {
 	step, weights, counts := int64(7), []float32{1, 2}, []int64{3}
 	var step2 int64
 	weights2, counts2 := make([]float32, 2), make([]int64, 1)
-	err := handOver(elastic.Vectors(&step2, weights2, counts2), elastic.Vectors(&step, weights, counts))
+	state := elastic.Vectors(&step, &weights, &counts)
+	weights, step = []float32{4, 5}, step+1
+	err := handOver(elastic.Vectors(&step2, &weights2, &counts2), state)
 	fmt.Println(step2, weights2, counts2, err)
-	// Output: 7 [1 2] [3] <nil>
+	// Output: 8 [4 5] [3] <nil>
 }
 
 // A state of values that marshal themselves, such as mat.Dense or a source of random numbers.
@@ -200,7 +202,7 @@ func ExampleGroup_Next() {
 	}
 	defer g.Close()
 	step, x := int64(0), []float64{0}
-	g.Hold(elastic.Vectors(&step, x), nil)
+	g.Hold(elastic.Vectors(&step, &x), nil)
 	for epoch := uint64(0); step < 3; {
 		s, err := g.Next(ctx, epoch)
 		if err != nil {

@@ -21,6 +21,7 @@ type heldState struct {
 	torn     bool             // State is undefined, as a Load has failed
 	levels   bool             // this peer was in a session whose members were all level
 	digests  digests          // the cost of the last digest
+	changes  changes          // whether the loop changes State
 	advanced func(step int64) // called with the step of State after it was committed or copied
 }
 
@@ -36,11 +37,16 @@ func (h *heldState) account(digest bool) (account, error) {
 	default:
 		a.step, a.updates = h.state.Step(), h.updatesFrom()
 	}
-	if !digest || h.state == nil || a.step < 0 {
+	if h.state == nil || a.step < 0 {
 		return a, nil
 	}
 	var err error
-	a.digest, err = h.digest()
+	if _, slices := watched(h.state); slices {
+		a.still, err = h.changes.none(h.state)
+	}
+	if digest && err == nil {
+		a.digest, err = h.digest()
+	}
 	return a, err
 }
 
@@ -83,6 +89,7 @@ func (h *heldState) install(r io.Reader, update bool) error {
 	}
 	// A loaded state cannot write the update of its last step.
 	h.updates = -1
+	h.changes.again()
 	if err := h.state.Load(r); err != nil {
 		h.void, h.torn = true, true
 		return fmt.Errorf("load a copied state: %w", err)
@@ -104,10 +111,80 @@ func (h *heldState) apply(r Replayer, update []byte) error {
 // digest returns a fingerprint (xxHash64) of the state, never 0.
 func (h *heldState) digest() (uint64, error) {
 	begun := time.Now()
-	hash := xxhash.New()
-	if err := hashState(hash, h.state); err != nil {
-		return 0, fmt.Errorf("save the state after step %d: %w", h.state.Step(), err)
-	}
+	sum, err := digestOf(h.state)
 	h.digests = digests{took: time.Since(begun), at: time.Now()}
+	return sum, err
+}
+
+// digestOf returns a fingerprint (xxHash64) of a state, never 0.
+func digestOf(s State) (uint64, error) {
+	hash := xxhash.New()
+	if err := hashState(hash, s); err != nil {
+		return 0, fmt.Errorf("save the state after step %d: %w", s.Step(), err)
+	}
 	return max(hash.Sum64(), 1), nil
+}
+
+// changes observes whether a loop of Steps changes the state. A loop that replaces a slice which
+// Vectors has got by value, as in w = next, commits to other memory than the state's. All members
+// then hold the same old values, which only a peer that copies them would use. The evidence is a
+// state that has not changed though steps were committed. A state that is constant, or a program
+// that has converged, gives the same evidence: so such a program is told, and a copy is refused,
+// but no member ends. In slices that were given by their addresses, and in other states, a copy is
+// always right.
+//
+// The cost is one digest when the loop begins, and one after stillSteps steps. Until the state has
+// changed, each level costs one more.
+type changes struct {
+	began uint64 // digest of the watched part before the first of the steps; 0 if it was not taken
+	steps int64  // steps with calls that were committed since then
+	seen  bool   // the state has changed: the loop commits to it
+}
+
+// stillSteps is the number of steps after which the log reports that a state has not changed.
+const stillSteps = 10
+
+// again forgets the observed steps, because the state was replaced by a copy or by another state.
+func (c *changes) again() { c.began, c.steps = 0, 0 }
+
+// begin observes the state from now on.
+func (c *changes) begin(s State) (err error) {
+	if !c.seen && c.began == 0 {
+		part, _ := watched(s)
+		c.began, err = digestOf(part)
+	}
+	return err
+}
+
+// count counts a step. It reports whether the log must tell that the state has not changed.
+func (c *changes) count(s State) (tell bool, err error) {
+	if c.steps++; c.steps != stillSteps {
+		return false, nil
+	}
+	still, err := c.none(s)
+	return still > 0, err
+}
+
+// none returns the number of steps that have left the state unchanged; 0 if it has changed.
+func (c *changes) none(s State) (steps int64, err error) {
+	if c.seen || c.steps == 0 {
+		return 0, nil
+	}
+	part, _ := watched(s)
+	sum, err := digestOf(part)
+	if c.seen = err == nil && sum != c.began; c.seen || err != nil {
+		return 0, err
+	}
+	return c.steps, nil
+}
+
+// watched returns the part of a state whose changes are observed: the slices that were given by
+// value (then slices is true), or the whole state if there are none.
+func watched(s State) (part State, slices bool) {
+	if v, ok := s.(*variables); ok {
+		if given := v.byValue(); len(given.parts) > 0 {
+			return given, true
+		}
+	}
+	return s, false
 }

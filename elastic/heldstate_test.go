@@ -22,6 +22,50 @@ func (s *stepOnly) bytes(step int64) string {
 	return string(binary.LittleEndian.AppendUint64(nil, uint64(step)))
 }
 
+// A state counts as unchanged from its first step with calls, until it has changed once. A copy and
+// another loop begin the count again. Vectors are observed if they were given by value.
+func TestChanges(t *testing.T) {
+	step, w, m := int64(0), []float64{1}, []float64{2}
+	var c changes
+	check := func(when string, s State, want int64) {
+		t.Helper()
+		if got, err := c.none(s); err != nil || got != want {
+			t.Errorf("%s: %d steps without a change, want %d; %v", when, got, want, err)
+		}
+	}
+	s := Vectors(&step, w, &m)
+	if err := c.begin(s); err != nil {
+		t.Fatal(err)
+	}
+	check("at the beginning", s, 0)
+	for n := int64(1); n <= 12; n++ {
+		m[0]++
+		if tell, err := c.count(s); err != nil || tell != (n == 10) {
+			t.Errorf("step %d: told %v, %v", n, tell, err)
+		}
+		check("replaced", s, n)
+	}
+	c.again()
+	check("after a copy", s, 0)
+	if err := c.begin(s); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.count(s); err != nil {
+		t.Fatal(err)
+	}
+	w[0]++
+	check("changed in place", s, 0)
+	w[0]--
+	c.again()
+	if tell, err := c.count(s); tell || err != nil {
+		t.Errorf("told %v, %v", tell, err)
+	}
+	check("after a change", s, 0)
+	if part, slices := watched(Vectors(&step, &w, &m)); slices || part == nil {
+		t.Error("vectors by address count as vectors by value")
+	}
+}
+
 // A member reports the step that it holds, and the updates that it can give.
 func TestHeldState(t *testing.T) {
 	var told []int64

@@ -30,16 +30,19 @@ type account struct {
 	ended bool
 	// job and run are the IDs of the training; 0 if the member does not know them yet.
 	job, run uint64
+	// still is the number of steps that have left the slices of the State unchanged, though they
+	// were given by value; 0 if they have changed, or if there are none.
+	still int64
 }
 
 // accountWords is the number of int64 of an encoded account.
-const accountWords = 12
+const accountWords = 13
 
 // words returns the encoded account: one int64 per field.
 func (a account) words() []int64 {
 	number := map[bool]int64{true: 1}
 	return []int64{number[a.holds], a.step, a.updates, number[a.fresh], int64(a.settings), int64(a.digest),
-		int64(a.loop), a.until, number[a.stopped], number[a.ended], int64(a.job), int64(a.run)}
+		int64(a.loop), a.until, number[a.stopped], number[a.ended], int64(a.job), int64(a.run), a.still}
 }
 
 // accountsOf is the inverse of words, for the accounts of all ranks.
@@ -47,7 +50,7 @@ func accountsOf(words []int64) []account {
 	var all []account
 	for w := range slices.Chunk(words, accountWords) {
 		all = append(all, account{w[0] != 0, w[1], w[2], w[3] != 0, uint64(w[4]), uint64(w[5]), int(w[6]), w[7], w[8] != 0, w[9] != 0,
-			uint64(w[10]), uint64(w[11])})
+			uint64(w[10]), uint64(w[11]), w[12]})
 	}
 	return all
 }
@@ -153,6 +156,11 @@ func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
 		if err := l.compare(s, all); err != nil {
 			return err
 		}
+		if still := outdated(all, s.Rank); still > 0 {
+			s.group.Leave() // the others go on without this peer
+			return abort(s, fmt.Errorf("%w: the state has not changed in %d steps, so a copy may be outdated: if the loop replaces a slice (w = next), "+
+				"or the state is constant, write elastic.Vectors(&step, &w)", ErrRefused, still))
+		}
 		// In later rounds members report the state of a leader with an ID of their own.
 		if round == 0 {
 			ids = idsOf(all)
@@ -177,6 +185,20 @@ func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
 			}
 		}
 	}
+}
+
+// outdated returns the number of steps that have left the state of the leaders unchanged, if the
+// member with the given rank has copied that state or is about to copy it; otherwise 0. Then the
+// copy may be outdated, see changes.
+func outdated(all []account, rank int) (still int64) {
+	ahead := leaders(all)
+	if !all[rank].fresh && all[rank].step >= all[ahead[0]].step {
+		return 0
+	}
+	for _, leader := range ahead {
+		still = max(still, all[leader].still)
+	}
+	return still
 }
 
 // jobEnded reports whether all members of a session are newcomers, and one of them knows that the

@@ -75,12 +75,30 @@ func TestCopiesOfDifferentStates(t *testing.T) {
 	}
 }
 
+// Only members that have copied the leaders' state, or are about to, may get an outdated one.
+func TestOutdated(t *testing.T) {
+	old := account{step: 7, still: 3}
+	for i, c := range []struct {
+		all  []account
+		want []int64
+	}{
+		{[]account{old, {step: 7, fresh: true}, {step: 6, still: 2}, {step: -1}, {step: 7}}, []int64{0, 3, 3, 3, 0}},
+		{[]account{{step: 7}, {step: 7, fresh: true}, {step: 6, still: 2}}, []int64{0, 0, 0}},
+	} {
+		for rank, want := range c.want {
+			if got := outdated(c.all, rank); got != want {
+				t.Errorf("%d, rank %d: %d, want %d", i, rank, got, want)
+			}
+		}
+	}
+}
+
 // An account is the same after encoding and decoding.
 func TestAccountWords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
 		number := func(name string) int64 { return rapid.Int64().Draw(t, name) }
-		a := account{holds: flag("holds"), step: number("step"), updates: number("updates"), fresh: flag("fresh"),
+		a := account{holds: flag("holds"), step: number("step"), updates: number("updates"), fresh: flag("fresh"), still: number("still"),
 			settings: uint64(number("settings")), digest: uint64(number("digest")), loop: int(number("loop")),
 			until: number("until"), stopped: flag("stopped"), ended: flag("ended"),
 			job: uint64(number("job")), run: uint64(number("run"))}

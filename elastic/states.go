@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/binary"
 	"encoding/gob"
@@ -17,21 +18,28 @@ import (
 )
 
 // Vectors returns a State that consists of slices of numbers (of the types in collective.Number)
-// and of the number of committed steps. The State shares the memory of the slices: the program and
-// Load change the elements in place, and the lengths never change. The code that commits a step
-// increments *step. Save writes the elements in memory order, without copying them first.
+// and of the number of committed steps. Give each slice by its address:
+//
+//	state := elastic.Vectors(&step, &w)
+//
+// The State then reads the variable at each use, so the program may change the elements in place or
+// replace the slice (w = next, or w, next = next, w). A slice that is given by value must be changed
+// in place: the State keeps the memory that it was given. If that memory never changes, Group.Steps
+// refuses peers that would copy it. The lengths never change; a slice that has another length after
+// a turn is a mistake. Load writes the elements in place. The code that commits a step increments
+// *step. Save writes the elements in memory order, without copying them first.
 //
 // A slice of another type, or a nil step, is reported as an error by Group.Steps. For bool, single
-// numbers and structs use Gob.
+// numbers, structs and slices that grow use Gob.
 func Vectors(step *int64, vectors ...any) State {
 	s := &variables{step: step, kind: "vectors"}
-	for i, v := range vectors {
-		b, name := numbers(v)
-		if b == nil {
-			s.err = fmt.Errorf("vector %d has the type %T, want a slice of %s; for other types use elastic.Gob", i, v, numberNames)
+	for i, given := range vectors {
+		v, name := vectorOf(given)
+		if name == "" {
+			s.err = fmt.Errorf("vector %d has the type %T, want a slice of %s, or its address; for others use elastic.Gob", i, given, numberNames)
 			return s
 		}
-		s.add(name, vector{b})
+		s.add(name, v)
 	}
 	return s.checked()
 }
@@ -186,10 +194,14 @@ func (s *variables) load(r io.Reader, p part) error {
 		return err
 	}
 	if v, ok := p.(vector); ok {
-		if n != uint64(len(v.b)) {
-			return fmt.Errorf("it has %d bytes, this peer's has %d", n, len(v.b))
+		b, err := v.encode()
+		if err != nil {
+			return err
 		}
-		_, err := io.ReadFull(r, v.b)
+		if n != uint64(len(b)) {
+			return fmt.Errorf("it has %d bytes, this peer's has %d", n, len(b))
+		}
+		_, err = io.ReadFull(r, b)
 		return err
 	}
 	if n > maxPart {
@@ -229,6 +241,27 @@ func (s *variables) hash(w io.Writer) error {
 	return nil
 }
 
+// sameLengths returns an error if the length of a vector has changed.
+func (s *variables) sameLengths() error {
+	for i, p := range s.parts {
+		if v, ok := p.(vector); ok && v.slice.Len() != v.length {
+			return fmt.Errorf("%s: %w", s.names[i], v.lengthError())
+		}
+	}
+	return nil
+}
+
+// byValue returns the vectors that were given by value.
+func (s *variables) byValue() *variables {
+	out := &variables{step: s.step, kind: s.kind}
+	for i, p := range s.parts {
+		if v, ok := p.(vector); ok && !v.slice.CanSet() {
+			out.add(s.names[i], p)
+		}
+	}
+	return out
+}
+
 // hashState writes the bytes from which a fingerprint of any State is computed.
 func hashState(w io.Writer, s State) error {
 	if v, ok := s.(*variables); ok {
@@ -240,13 +273,13 @@ func hashState(w io.Writer, s State) error {
 // stateError returns why s cannot be used as a State, or nil.
 func stateError(s State) error {
 	if s == nil {
-		return errors.New("the state is nil: give one, as elastic.Vectors(&step, weights) makes")
+		return errors.New("the state is nil: give one, as elastic.Vectors(&step, &weights) makes")
 	}
 	if r := reflect.ValueOf(s); r.Kind() == reflect.Pointer && r.IsNil() {
 		return fmt.Errorf("the state is a nil %T", s)
 	}
-	if v, ok := s.(*variables); ok && v.err != nil {
-		return fmt.Errorf("the state: %w", v.err)
+	if v, ok := s.(*variables); ok && cmp.Or(v.err, v.sameLengths()) != nil {
+		return fmt.Errorf("the state: %w", cmp.Or(v.err, v.sameLengths()))
 	}
 	return nil
 }
@@ -262,21 +295,54 @@ func stateKind(s State) string {
 	return fmt.Sprintf("%T", s)
 }
 
-// vector is a slice of numbers as bytes; it shares the slice's memory.
-type vector struct{ b []byte }
+// vector is a slice of numbers. A slice that was given by its address is settable: it is then the
+// variable of the program, which may hold another slice at each use.
+type vector struct {
+	slice  reflect.Value
+	length int
+}
 
-// encode returns the bytes themselves, without a copy.
-func (v vector) encode() ([]byte, error) { return v.b, nil }
+// vectorOf returns the vector of a slice of numbers, or of the variable to which a pointer points,
+// and a text with the type and the length of the slice. For any other value the text is empty.
+func vectorOf(given any) (v vector, name string) {
+	r := reflect.ValueOf(given)
+	if r.Kind() == reflect.Pointer {
+		r = r.Elem()
+	}
+	if r.Kind() != reflect.Slice {
+		return vector{}, ""
+	}
+	_, name = numbers(r.Interface())
+	return vector{r, r.Len()}, name
+}
+
+// lengthError describes that the length of the slice has changed.
+func (v vector) lengthError() error {
+	return fmt.Errorf("its slice has %d elements now: keep the length, or use elastic.Gob", v.slice.Len())
+}
+
+// encode returns the bytes of the slice, which share its memory.
+func (v vector) encode() ([]byte, error) {
+	if v.slice.Len() != v.length {
+		return nil, v.lengthError()
+	}
+	b, _ := numbers(v.slice.Interface())
+	return b, nil
+}
 
 // decode copies b, which has the length of the slice, into the slice.
 func (v vector) decode(b []byte) error {
-	copy(v.b, b)
-	return nil
+	to, err := v.encode()
+	copy(to, b)
+	return err
 }
 
 // hash writes the bytes.
 func (v vector) hash(w io.Writer) error {
-	_, err := w.Write(v.b)
+	b, err := v.encode()
+	if err == nil {
+		_, err = w.Write(b)
+	}
 	return err
 }
 

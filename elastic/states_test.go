@@ -5,11 +5,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/testing/simnet"
 )
 
 // copyState saves one state and loads it into another.
@@ -106,6 +109,222 @@ func TestGob(t *testing.T) {
 	}
 }
 
+// A vector given by its address is the slice that the variable holds at each use. A slice of another
+// length is neither saved nor loaded.
+func TestAddressOfVector(t *testing.T) {
+	stepA, stepB := int64(7), int64(0)
+	a, b := []float64{0, 0}, []float64{0, 0}
+	from, to := elastic.Vectors(&stepA, &a), elastic.Vectors(&stepB, &b)
+	a, b = []float64{1, 2}, []float64{3, 4}
+	now := b
+	copyState(t, from, to)
+	if !slices.Equal(b, []float64{1, 2}) || !slices.Equal(now, b) {
+		t.Errorf("got %v in %v", b, now)
+	}
+	var whole bytes.Buffer
+	if err := from.Save(&whole); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range [][]float64{nil, {1}, {1, 2, 3}} {
+		b = other
+		if err := to.Save(io.Discard); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("float64[2]: its slice has %d elements now", len(other))) {
+			t.Errorf("saved %v: %v", other, err)
+		}
+		if err := to.Load(bytes.NewReader(whole.Bytes())); err == nil {
+			t.Errorf("loaded into %v", other)
+		}
+	}
+}
+
+// replacing is a program that replaces the slice of its state in each step. Its result, w[0], is the
+// number of the steps after the constant ones.
+type replacing struct {
+	state    func(step *int64, w *[]float64) elastic.State
+	swap     bool  // the loop has two slices in turn
+	inPlace  bool  // the loop changes the slice in place instead
+	constant int64 // number of steps that leave the values as they are
+}
+
+// The forms in which a program may give its slice.
+func byAddress(step *int64, w *[]float64) elastic.State { return elastic.Vectors(step, w) }
+func byValue(step *int64, w *[]float64) elastic.State   { return elastic.Vectors(step, *w) }
+func byGob(step *int64, w *[]float64) elastic.State     { return elastic.Gob(step, w) }
+
+// loop is the program. The ledger gets the steps and the value.
+func (p replacing) loop(steps int64) func(ctx context.Context, g *elastic.Group, l *ledger) error {
+	return func(ctx context.Context, g *elastic.Group, l *ledger) error {
+		w, spare := make([]float64, 3), make([]float64, 3)
+		for t := range g.Steps(ctx, p.state(&l.step, &w), steps) {
+			wait(stepTime)
+			sum := []float64{1, 1}
+			if collective.AllReduce(ctx, t.Comm, sum, sum, collective.Average[float64]) != nil {
+				continue
+			}
+			switch {
+			case p.inPlace:
+				spare = w
+			case !p.swap:
+				spare = make([]float64, 3)
+			}
+			if spare[0] = w[0]; l.step >= p.constant {
+				spare[0] += sum[0]
+			}
+			w, spare = spare, w
+			l.step++
+		}
+		l.sums[0] = int64(w[0])
+		return g.Err()
+	}
+}
+
+// right reports whether a result of the program after all of the given steps is right.
+func (p replacing) right(m ending, steps int64) bool {
+	return m.err == nil && m.ledger.step == steps && m.ledger.sums[0] == max(0, steps-p.constant)
+}
+
+// A program may replace a slice that it has given by its address: peers that come, and peers that
+// were a step behind when another died, copy the present values.
+func TestReplacedSlice(t *testing.T) {
+	for _, p := range []replacing{{state: byAddress}, {state: byAddress, swap: true}, {state: byAddress, constant: 100}, {state: byGob}} {
+		for at := range 12 {
+			synctest.Test(t, func(t *testing.T) {
+				r := startLoops(t, 3, uint64(at), p.loop(60))
+				wait(100*time.Millisecond + time.Duration(at)*stepTime/4)
+				r.Kill(1)
+				late := r.Join()
+				for i, m := range r.finish(t, 0, 2, late) {
+					if !p.right(m, 60) {
+						t.Errorf("%+v, at %d, peer %d: %v, %+v", p, at, i, m.err, m.ledger)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A newcomer is refused, with the remedy, if it would begin with the old memory of a replaced slice.
+// The members go on, as their values are right. One line tells of the state that does not change.
+func TestNewcomerToAReplacedSlice(t *testing.T) {
+	for at := range 30 {
+		synctest.Test(t, func(t *testing.T) {
+			p := replacing{state: byValue}
+			r := startLoops(t, 2, uint64(at), p.loop(60))
+			wait(time.Duration(at) * stepTime)
+			late := r.Join()
+			all := r.finish(t, 0, 1, late)
+			if !p.right(all[0], 60) || !p.right(all[1], 60) {
+				t.Errorf("at %d, the members: %+v", at, all[:2])
+			}
+			if err := all[2].err; !errors.Is(err, elastic.ErrRefused) || !strings.HasSuffix(err.Error(), "elastic.Vectors(&step, &w)") || len(err.Error()) > 200 {
+				t.Errorf("at %d, the newcomer: %v", at, err)
+			}
+			if lines := r.sink.of("unchanged"); len(lines) != 1 || lines[0].Step != 10 {
+				t.Errorf("at %d: %+v", at, lines)
+			}
+		})
+	}
+}
+
+// The memory of two slices that a loop swaps changes. A newcomer to such a state never ends with a
+// wrong result: its state soon differs from the others' state, which ends the job.
+func TestNewcomerToSwappedSlices(t *testing.T) {
+	for at := range 30 {
+		synctest.Test(t, func(t *testing.T) {
+			p := replacing{state: byValue, swap: true}
+			r := startLoops(t, 2, uint64(at), p.loop(60))
+			wait(time.Duration(at) * stepTime)
+			late := r.Join()
+			for i, m := range r.finish(t, 0, 1, late) {
+				if !p.right(m, 60) && (!errors.Is(m.err, collective.ErrMistake) || !strings.Contains(m.err.Error(), "elastic.Vectors(&step, &w)")) {
+					t.Errorf("at %d, peer %d: %v, %+v", at, i, m.err, m.ledger)
+				}
+			}
+		})
+	}
+}
+
+// A member dies while it sends its k-th message, for every k in a few turns and their boundaries.
+// Another one that was a step behind ends with an error rather than with the old memory of a replaced
+// slice, and the result of the rest is right.
+func TestStepBehindWithAReplacedSlice(t *testing.T) {
+	p, refused := replacing{state: byValue}, 0
+	for k := int64(1); k <= 30; k++ {
+		synctest.Test(t, func(t *testing.T) {
+			var sent atomic.Int64
+			var r *run
+			ready := make(chan struct{})
+			r = startLoops(t, 3, uint64(k), func(ctx context.Context, g *elastic.Group, l *ledger) error {
+				<-ready
+				return p.loop(30)(ctx, g, l)
+			})
+			r.Network.KillWhen(func(m simnet.Message) bool {
+				if m.Plane != simnet.Data || m.From != "member-1" || sent.Load() == 0 && m.Envelope.Call.Count != 2 || sent.Add(1) != k {
+					return false
+				}
+				r.Kill(1)
+				return true
+			})
+			close(ready)
+			ended := 0
+			for i, m := range r.finish(t, 0, 2) {
+				switch {
+				case p.right(m, 30):
+					ended++
+				case errors.Is(m.err, elastic.ErrRefused):
+					refused++
+				default:
+					t.Errorf("k=%d, peer %d: %v, %+v", k, i, m.err, m.ledger)
+				}
+			}
+			if ended == 0 {
+				t.Errorf("k=%d: no peer has finished", k)
+			}
+		})
+	}
+	if refused == 0 {
+		t.Error("no peer was a step behind")
+	}
+}
+
+// A state that is constant for long gets one line and no error. Newcomers are let in if the state is
+// given by its address, or once it has changed.
+func TestConstantState(t *testing.T) {
+	for _, c := range []struct {
+		p       replacing
+		lines   int
+		refused bool
+	}{
+		{replacing{state: byAddress, constant: 100}, 1, false},
+		{replacing{state: byGob, constant: 100}, 1, false},
+		{replacing{state: byValue, constant: 100, inPlace: true}, 1, true},
+		{replacing{state: byValue, constant: 15, inPlace: true}, 1, false},
+		{replacing{state: byValue, constant: 5, inPlace: true}, 0, false},
+	} {
+		for _, join := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				r := startLoops(t, 3, 1, c.p.loop(60))
+				wait(300 * time.Millisecond)
+				peers := []int{0, 1, 2}
+				if join {
+					peers = append(peers, r.Join())
+				}
+				for i, m := range r.finish(t, peers...) {
+					if i == 3 && c.refused {
+						if !errors.Is(m.err, elastic.ErrRefused) {
+							t.Errorf("%+v: %v", c, m.err)
+						}
+					} else if !c.p.right(m, 60) {
+						t.Errorf("%+v, peer %d: %v, %+v", c, i, m.err, m.ledger)
+					}
+				}
+				if lines := r.sink.of("unchanged"); len(lines) != c.lines {
+					t.Errorf("%+v: %+v", c, lines)
+				}
+			})
+		}
+	}
+}
+
 // For a value that cannot be a State, the loop ends at its begin with an error that names the
 // value.
 func TestNoState(t *testing.T) {
@@ -113,7 +332,9 @@ func TestNoState(t *testing.T) {
 	var none *mat.Dense
 	for want, state := range map[string]elastic.State{
 		"vector 1 has the type []bool, want a slice of int, int": elastic.Vectors(&step, []float64{1}, []bool{true}),
-		"vector 0 has the type *[]float64":                       elastic.Vectors(&step, &[]float64{1}),
+		"vector 0 has the type *[1]float64, want a slice of int": elastic.Vectors(&step, &[1]float64{1}),
+		"vector 0 has the type *[]float64, want a slice of int":  elastic.Vectors(&step, (*[]float64)(nil)),
+		"vector 0 has the type <nil>, want a slice of int":       elastic.Vectors(&step, nil),
 		"the pointer to the step is nil":                         elastic.Vectors(nil, []float64{1}),
 		"the state has no variable besides the step":             elastic.Vectors(&step),
 		"value 0 is nil":                                         elastic.Binary(&step, none),
@@ -146,6 +367,7 @@ func TestKindsOfStates(t *testing.T) {
 		M    *mat.Dense
 	}
 	for name, state := range map[string]func(m *model) elastic.State{
+		"address": func(m *model) elastic.State { return elastic.Vectors(&m.Step, &m.W, m.M.RawMatrix().Data) },
 		"vectors": func(m *model) elastic.State { return elastic.Vectors(&m.Step, m.W, m.M.RawMatrix().Data) },
 		"binary":  func(m *model) elastic.State { return elastic.Binary(&m.Step, m.M, mat.NewVecDense(len(m.W), m.W)) },
 		"gob":     func(m *model) elastic.State { return elastic.Gob(&m.Step, &m.W, &m.M) },

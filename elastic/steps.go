@@ -177,6 +177,7 @@ func (l *loop) register(balance Balance, settings []Setting) {
 	g.loops.untils = append(g.loops.untils, l.until)
 	g.register(func(t *terms) {
 		t.state, t.settings, t.first = l.state, settings, g.loops.untils[0]
+		g.changes.again()
 		if t.donor == nil {
 			t.donor = newDonor(l.state, g.cfg.StateRate)
 		}
@@ -192,8 +193,8 @@ func (l *loop) sessions(yield func(*Turn) bool) error {
 		l.stopped = l.stopped || l.group.loops.stopped
 		if err != nil {
 			// This peer has committed all steps, so the lack of a further view is the normal end.
-			if errors.Is(err, ErrNoView) && !errors.Is(err, ErrFenced) && !errors.Is(err, collective.ErrMistake) && l.over() &&
-				l.ctx.Err() == nil && !l.group.void {
+			if errors.Is(err, ErrNoView) && !errors.Is(err, ErrFenced) && !errors.Is(err, ErrRefused) && !errors.Is(err, collective.ErrMistake) &&
+				l.over() && l.ctx.Err() == nil && !l.group.void {
 				return nil
 			}
 			return err
@@ -236,6 +237,9 @@ func (l *loop) turns(s *Session, yield func(*Turn) bool) error {
 			return err
 		}
 	}
+	if err := l.group.changes.begin(l.state); err != nil {
+		return l.mistake("%w", err)
+	}
 	l.busy = time.AfterFunc(bodyTerm, func() { l.group.current().report.notBusy(bodyBusy) })
 	defer l.busy.Stop()
 	for !l.over() {
@@ -265,10 +269,32 @@ func (l *loop) turn(s *Session, yield func(*Turn) bool) (*Turn, error) {
 	if err == nil {
 		err = l.turnResult(t)
 	}
+	if err == nil {
+		err = l.observe(t)
+	}
 	if err != nil {
 		return t, err
 	}
 	return t, l.group.Committed(t.step)
+}
+
+// observe logs once if steps with calls leave the state unchanged, see changes.
+func (l *loop) observe(t *Turn) error {
+	if t.first.Load() == 0 {
+		return nil
+	}
+	tell, err := l.group.changes.count(l.state)
+	if err != nil {
+		return l.mistake("%w", err)
+	}
+	if tell && t.session.speaks() {
+		remedy := "otherwise commit to the variables of the state"
+		if _, slices := watched(l.state); slices {
+			remedy = "if the loop replaces a slice (w = next), write elastic.Vectors(&step, &w)"
+		}
+		l.group.Emit(t.session.View.Epoch, t.step, event.Unchanged{Steps: stillSteps, Remedy: remedy})
+	}
+	return nil
 }
 
 // body calls the body of the loop. If the body leaves the loop, by break or by a panic, the other
@@ -318,6 +344,8 @@ func (l *loop) turnResult(t *Turn) error {
 		return l.abandon(t, t.fail)
 	case t.wrong != nil:
 		return l.mistake("%w", t.wrong)
+	case stateError(l.state) != nil:
+		return l.mistake("in step %d %w", t.step, stateError(l.state))
 	case after == t.step && failed != nil && at < t.step:
 		return l.mistake("committed step %d though a call in it had failed: commit only when all calls have returned nil (%w)", t.step, failed)
 	case after == t.step:

@@ -29,7 +29,7 @@ type ledger struct {
 
 func newLedger() *ledger { return &ledger{sums: make([]int64, 2)} }
 
-func (l *ledger) state() elastic.State { return elastic.Vectors(&l.step, l.sums) }
+func (l *ledger) state() elastic.State { return elastic.Vectors(&l.step, &l.sums) }
 
 // part returns the contribution of the samples lo to hi of a step.
 func (l *ledger) part(lo, hi int) []int64 {

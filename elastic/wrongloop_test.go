@@ -60,6 +60,11 @@ func wrongCommits() []wrongLoop {
 			l.commit(sum)
 			return true
 		})},
+		{name: "a longer slice", want: "in step 4 the state: int64[2]: its slice has 3 elements now", loop: inBody(func(ctx context.Context, t *elastic.Turn, l *ledger) bool {
+			l.attempt(ctx, t)
+			l.sums = append(l.sums, 0)
+			return true
+		})},
 		{name: "no call", want: "calls", loop: inBody(func(_ context.Context, t *elastic.Turn, l *ledger) bool {
 			l.commit(partOf(t, l))
 			return true

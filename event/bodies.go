@@ -206,6 +206,16 @@ type Mistake struct {
 // Name returns "mistake".
 func (Mistake) Name() string { return "mistake" }
 
+// Unchanged reports that a loop has committed steps and its state has not changed. That is right if
+// the program has converged, and otherwise a mistake.
+type Unchanged struct {
+	Steps  int64  `json:"steps"`  // steps that have left the state unchanged
+	Remedy string `json:"remedy"` // what to do if it is a mistake
+}
+
+// Name returns "unchanged".
+func (Unchanged) Name() string { return "unchanged" }
+
 // Quorum reports that a group is too small to go on, or is large enough again.
 type Quorum struct {
 	State   string `json:"state"`   // lost, waiting, back or gave-up

@@ -131,6 +131,8 @@ func decodeBody(name string, b []byte) (Body, error) {
 		return decode[Mismatch](b)
 	case Mistake{}.Name():
 		return decode[Mistake](b)
+	case Unchanged{}.Name():
+		return decode[Unchanged](b)
 	case Decided{}.Name():
 		return decode[Decided](b)
 	case Quorum{}.Name():

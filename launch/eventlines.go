@@ -74,6 +74,8 @@ func (l *membershipLog) formatOther(e event.Event) string {
 		return l.formatAudit(b, e.Step)
 	case event.Mismatch:
 		return "the job cannot begin: " + b.Reason
+	case event.Unchanged:
+		return fmt.Sprintf("the state has not changed in %d steps, which is right only if the program has converged; %s", b.Steps, b.Remedy)
 	case event.Quorum:
 		return formatQuorum(b)
 	}

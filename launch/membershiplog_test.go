@@ -234,6 +234,10 @@ func TestNotices(t *testing.T) {
 	s.tell(3, 1, 0, event.Quorum{State: "lost", Present: 1, Needed: 3})
 	s.tell(3, 1, 0, event.Quorum{State: "back", Present: 1, Needed: 3})
 	s.expect(t) // the wait was too short for a report
+	for range 2 {
+		s.tell(3, 1, 10, event.Unchanged{Steps: 10, Remedy: "write it"})
+	}
+	s.expect(t, "the state has not changed in 10 steps, which is right only if the program has converged; write it")
 }
 
 // For any order of the peers' reports, each join and each departure of a member is reported once,

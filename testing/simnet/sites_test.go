@@ -93,8 +93,8 @@ func sumSteps(ctx context.Context, n *simnet.Network, self elastic.Member, membe
 	if err != nil {
 		return 0, err
 	}
-	var step int64
-	for turn := range g.Steps(ctx, elastic.Vectors(&step, make([]int64, 1)), siteSteps) {
+	step, constant := int64(0), make([]int64, 1)
+	for turn := range g.Steps(ctx, elastic.Vectors(&step, &constant), siteSteps) {
 		v := slices.Repeat([]int64{1}, siteElements)
 		begun := time.Now()
 		if collective.AllReduce(ctx, turn.Comm, v, v, collective.Sum[int64]) != nil {
