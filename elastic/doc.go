@@ -23,7 +23,7 @@
 //		}
 //		defer g.Close()
 //		step, mean := int64(0), []float64{0}
-//		for t := range g.Steps(ctx, elastic.Vectors(&step, mean), 50) {
+//		for t := range g.Steps(ctx, elastic.Vectors(&step, &mean), 50) {
 //			sum := []float64{0}
 //			lo, hi := t.Part(10) // this peer's samples of the step
 //			for i := lo; i < hi; i++ {

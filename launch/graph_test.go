@@ -19,7 +19,7 @@ import (
 func together(ctx context.Context, g *elastic.Group) error {
 	var step int64
 	total := make([]int64, 1)
-	for t := range g.Steps(ctx, elastic.Vectors(&step, total), 3) {
+	for t := range g.Steps(ctx, elastic.Vectors(&step, &total), 3) {
 		sum := []int64{int64(t.Rank)}
 		if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[int64]); err != nil {
 			continue

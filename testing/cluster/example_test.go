@@ -122,7 +122,7 @@ func ExampleStart() {
 	t := &example{}
 	job := cluster.Start(t, 3, simnet.New(simnet.Config{Seed: 1}), func(ctx context.Context, g *elastic.Group) error {
 		step, x := int64(0), []float64{0}
-		for turn := range g.Steps(ctx, elastic.Vectors(&step, x), 20) {
+		for turn := range g.Steps(ctx, elastic.Vectors(&step, &x), 20) {
 			one := []float64{1}
 			if err := collective.AllReduce(ctx, turn.Comm, one, one, collective.Max[float64]); err != nil {
 				continue

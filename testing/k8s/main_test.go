@@ -65,7 +65,7 @@ func train(ctx context.Context, steps int64, pace time.Duration) error {
 	defer g.Close()
 	var step int64
 	total := make([]float64, 1)
-	for t := range g.Steps(ctx, elastic.Vectors(&step, total), steps) {
+	for t := range g.Steps(ctx, elastic.Vectors(&step, &total), steps) {
 		sum := make([]float64, 1)
 		for lo, hi := t.Part(samples); lo < hi; lo++ {
 			sum[0] += float64(int(step)*samples + lo)

@@ -68,7 +68,7 @@ func train(ctx context.Context, dir string) error {
 		return err
 	}
 	began := step
-	for t := range g.Steps(ctx, elastic.Vectors(&step, total), steps) {
+	for t := range g.Steps(ctx, elastic.Vectors(&step, &total), steps) {
 		sum := make([]float64, 1)
 		for lo, hi := t.Part(samples); lo < hi; lo++ {
 			sum[0] += float64(int(step)*samples + lo)
