@@ -157,6 +157,7 @@ func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
 			return err
 		}
 		if still := outdated(all, s.Rank); still > 0 {
+			s.driver.report.fail()
 			s.group.Leave() // the others go on without this peer
 			return abort(s, fmt.Errorf("%w: the state has not changed in %d steps, so a copy may be outdated: if the loop replaces a slice (w = next), "+
 				"or the state is constant, write elastic.Vectors(&step, &w)", ErrRefused, still))
