@@ -41,7 +41,7 @@ func (h *heldState) account(digest bool) (account, error) {
 		return a, nil
 	}
 	var err error
-	if _, slices := watched(h.state); slices {
+	if _, slices := observed(h.state); slices {
 		a.still, err = h.changes.none(h.state)
 	}
 	if digest && err == nil {
@@ -136,7 +136,7 @@ func digestOf(s State) (uint64, error) {
 // The cost is one digest when the loop begins, and one after stillSteps steps. Until the state has
 // changed, each level costs one more.
 type changes struct {
-	began uint64 // digest of the watched part before the first of the steps; 0 if it was not taken
+	began uint64 // digest of the observed part before the first of the steps; 0 if it was not taken
 	steps int64  // steps with calls that were committed since then
 	seen  bool   // the state has changed: the loop commits to it
 }
@@ -150,7 +150,7 @@ func (c *changes) again() { c.began, c.steps = 0, 0 }
 // begin observes the state from now on.
 func (c *changes) begin(s State) (err error) {
 	if !c.seen && c.began == 0 {
-		part, _ := watched(s)
+		part, _ := observed(s)
 		c.began, err = digestOf(part)
 	}
 	return err
@@ -170,7 +170,7 @@ func (c *changes) none(s State) (steps int64, err error) {
 	if c.seen || c.steps == 0 {
 		return 0, nil
 	}
-	part, _ := watched(s)
+	part, _ := observed(s)
 	sum, err := digestOf(part)
 	if c.seen = err == nil && sum != c.began; c.seen || err != nil {
 		return 0, err
@@ -178,9 +178,9 @@ func (c *changes) none(s State) (steps int64, err error) {
 	return c.steps, nil
 }
 
-// watched returns the part of a state whose changes are observed: the slices that were given by
+// observed returns the part of a state whose changes are observed: the slices that were given by
 // value (then slices is true), or the whole state if there are none.
-func watched(s State) (part State, slices bool) {
+func observed(s State) (part State, slices bool) {
 	if v, ok := s.(*variables); ok {
 		if given := v.byValue(); len(given.parts) > 0 {
 			return given, true

@@ -61,7 +61,7 @@ func TestChanges(t *testing.T) {
 		t.Errorf("told %v, %v", tell, err)
 	}
 	check("after a change", s, 0)
-	if part, slices := watched(Vectors(&step, &w, &m)); slices || part == nil {
+	if part, slices := observed(Vectors(&step, &w, &m)); slices || part == nil {
 		t.Error("vectors by address count as vectors by value")
 	}
 }
