@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/launch"
 	"github.com/elrun/elrun/testing/process"
 )
@@ -184,5 +186,46 @@ func TestReadmeProgramWrong(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The example of a loop of one's own saves its state, goes on from there, and refuses the folder of
+// another run. Its step events have the loss that it reports.
+func TestOwnLoopSaves(t *testing.T) {
+	dir := t.TempDir()
+	program, saved, log := filepath.Join(dir, "ownloop"), filepath.Join(dir, "ck"), filepath.Join(dir, "events")
+	if out, err := exec.Command("go", "build", "-o", program, "../../examples/ownloop").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, run := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"--steps", "230"}, 0, "done steps=230 peers=2"},
+		{[]string{"--steps", "300", "--resume", saved}, 0, "resumed after step 230 of run "},
+		{[]string{"--steps", "300"}, 1, "write to another folder, or resume that run"},
+	} {
+		args := append([]string{"-n", "2", "--listen", "local", "--events", log, "--", program, "--pace", "1ms", "--checkpoint", saved}, run.args...)
+		stdout, stderr, status := process.Command(t, args...)
+		if status != run.status || !strings.Contains(stdout+stderr, run.want) {
+			t.Fatalf("%q: status %d, want %d and %q\n%s%s", run.args, status, run.status, run.want, stdout, stderr)
+		}
+		if run.status != 0 {
+			return
+		}
+		b, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			var e event.Event
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatal(err)
+			}
+			if s, ok := e.Body.(event.Step); ok && s.Metrics["loss"] <= 0 {
+				t.Errorf("step %d has the values %v", e.Step, s.Metrics)
+			}
+		}
 	}
 }
