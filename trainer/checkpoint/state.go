@@ -52,12 +52,13 @@ type State struct {
 }
 
 // NewState returns the state of a loop of a group: the number of committed steps, which the code
-// that commits a step increments, and named tensors. A tensor without a shape is a vector. NewState
-// resumes: it fills step and tensors from a checkpoint, which must have the same tensors. All peers
-// pass the same tensors, and call NewState before Steps. The caller closes the state after the loop.
+// that commits a step increments, and named tensors. A tensor without a shape is a vector. Give a
+// slice by its address, or change it only in place, as for elastic.Vectors. NewState resumes: it
+// fills step and tensors from a checkpoint, which must have the same tensors. All peers pass the same
+// tensors, and call NewState before Steps. The caller closes the state after the loop.
 //
 //	state, err := checkpoint.NewState(g, checkpoint.Config{Dir: dir, EverySteps: 100, Resume: resume}, &step,
-//		checkpoint.Tensor{Name: "weights", Values: w})
+//		checkpoint.Tensor{Name: "weights", Values: &w})
 //	if err != nil {
 //		return err
 //	}

@@ -41,12 +41,13 @@ func newSums() *sums {
 }
 
 func (s *sums) tensors() []checkpoint.Tensor {
-	return []checkpoint.Tensor{{Name: "f64", Values: s.f64}, {Name: "f32", Data: s.f32}, {Name: "whole", Shape: []int{1, 2}, Values: s.whole},
+	return []checkpoint.Tensor{{Name: "f64", Values: &s.f64}, {Name: "f32", Data: s.f32}, {Name: "whole", Shape: []int{1, 2}, Values: s.whole},
 		{Name: "small", Values: s.small}, {Name: "half", Values: s.half}}
 }
 
 func (s *sums) commit(n float64) {
 	s.step++
+	s.f64 = slices.Clone(s.f64) // a slice that is given by its address may be replaced
 	for i := range s.f64 {
 		s.f64[i] += n * float64(s.step)
 	}
