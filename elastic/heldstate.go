@@ -181,7 +181,11 @@ func (c *changes) none(s State) (steps int64, err error) {
 // observed returns the part of a state whose changes are observed: the slices that were given by
 // value (then slices is true), or the whole state if there are none.
 func observed(s State) (part State, slices bool) {
-	if v, ok := s.(*variables); ok {
+	inner := s
+	if u, ok := s.(interface{ Unwrap() State }); ok { // as *checkpoint.State has
+		inner = u.Unwrap()
+	}
+	if v, ok := inner.(*variables); ok {
 		if given := v.byValue(); len(given.parts) > 0 {
 			return given, true
 		}

@@ -22,6 +22,11 @@ func (s *stepOnly) bytes(step int64) string {
 	return string(binary.LittleEndian.AppendUint64(nil, uint64(step)))
 }
 
+// wrapped is a state around another one.
+type wrapped struct{ State }
+
+func (w wrapped) Unwrap() State { return w.State }
+
 // A state counts as unchanged from its first step with calls, until it has changed once. A copy and
 // another loop begin the count again. Vectors are observed if they were given by value.
 func TestChanges(t *testing.T) {
@@ -61,6 +66,9 @@ func TestChanges(t *testing.T) {
 		t.Errorf("told %v, %v", tell, err)
 	}
 	check("after a change", s, 0)
+	if _, slices := observed(wrapped{Vectors(&step, w)}); !slices {
+		t.Error("the vectors in a state with checkpoints are not observed")
+	}
 	if part, slices := observed(Vectors(&step, &w, &m)); slices || part == nil {
 		t.Error("vectors by address count as vectors by value")
 	}

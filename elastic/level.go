@@ -160,7 +160,7 @@ func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
 			s.driver.report.fail()
 			s.group.Leave() // the others go on without this peer
 			return abort(s, fmt.Errorf("%w: the state has not changed in %d steps, so a copy may be outdated: if the loop replaces a slice (w = next), "+
-				"or the state is constant, write elastic.Vectors(&step, &w)", ErrRefused, still))
+				"use copy(w, next) or elastic.Vectors(&step, &w)", ErrRefused, still))
 		}
 		// In later rounds members report the state of a leader with an ID of their own.
 		if round == 0 {

@@ -290,7 +290,7 @@ func (l *loop) observe(t *Turn) error {
 	if tell && t.session.speaks() {
 		remedy := "otherwise commit to the variables of the state"
 		if _, slices := observed(l.state); slices {
-			remedy = "if the loop replaces a slice (w = next), write elastic.Vectors(&step, &w)"
+			remedy = "if the loop replaces a slice (w = next), use copy(w, next) or elastic.Vectors(&step, &w)"
 		}
 		l.group.Emit(t.session.View.Epoch, t.step, event.Unchanged{Steps: stillSteps, Remedy: remedy})
 	}

@@ -103,6 +103,9 @@ func NewState(g *elastic.Group, cfg Config, step *int64, tensors ...Tensor) (*St
 	return s, nil
 }
 
+// Unwrap returns the state of the tensors, without the checkpoints.
+func (s *State) Unwrap() elastic.State { return s.State }
+
 // logf passes a line to the user's function.
 func (s *State) logf(format string, args ...any) {
 	if s.cfg.Log != nil {
