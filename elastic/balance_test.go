@@ -2,6 +2,7 @@ package elastic_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,6 +43,34 @@ func TestLoopBalances(t *testing.T) {
 		}
 		if n := len(r.sink.of("shares")); n < 2 {
 			t.Errorf("%d shares events", n)
+		}
+	})
+}
+
+// Two members whose steps take 50 to 100 ms, whatever their shares, have about equal shares in nearly
+// all steps.
+func TestSharesOfAFixedTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const steps, samples = 1000, 4096
+		few := make([]int, 2) // by rank, number of steps with less than three quarters of an equal share
+		r := startLoops(t, 2, 1, func(ctx context.Context, g *elastic.Group, _ *ledger) error {
+			step, w := int64(0), []float64{0}
+			for t := range g.Steps(ctx, elastic.Vectors(&step, w), steps) {
+				rnd := rand.New(rand.NewPCG(uint64(step), uint64(t.Rank)))
+				lo, hi := t.Part(samples)
+				if (hi-lo)*8 < samples*3 {
+					few[t.Rank]++
+				}
+				wait(50*time.Millisecond + time.Duration(rnd.Int64N(int64(50*time.Millisecond))))
+				if err := collective.AllReduce(ctx, t.Comm, w, []float64{1}, collective.Sum[float64]); err == nil {
+					step++
+				}
+			}
+			return g.Err()
+		})
+		r.finish(t, 0, 1)
+		if few[0]+few[1] > steps/20 {
+			t.Errorf("in %d of %d steps a member had less than three quarters of an equal share", few[0]+few[1], steps)
 		}
 	})
 }

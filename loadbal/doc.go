@@ -17,7 +17,7 @@
 // The policies share one cost model: a rank needs the time a + c*b for a share of b microbatches,
 // with a fixed part a and a time c for each microbatch. Optimum finds the best whole shares for
 // this model. The policies differ in how they learn a and c, and in how readily they change the
-// shares.
+// shares. The default policy also tests whether times follow the shares at all (evidence).
 //
 // # Invariants
 //

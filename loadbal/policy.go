@@ -237,12 +237,12 @@ func millis(ticks int64) string {
 	return fmt.Sprintf("%d.%03d ms", micros/1000, micros%1000)
 }
 
-// Forecast implements Policy by the cost model and the present shares.
+// Forecast implements Policy by the cost model and the last shares.
 func (t *table) Forecast() []int64 {
 	micros := make([]int64, len(t.costs))
 	for r, c := range t.costs {
-		if t.known && t.shares != nil {
-			micros[r] = c.Time(t.shares[r]) / ticksPerMicro
+		if t.known && t.lastShares != nil {
+			micros[r] = c.Time(t.lastShares[r]) / ticksPerMicro
 		}
 	}
 	return micros

@@ -13,21 +13,23 @@ const settlePeriod = 3
 // the best shares. C. Chen, Q. Weng, W. Wang, B. Li and B. Li, "Semi-dynamic load balancing:
 // efficient distributed learning in non-dedicated environments", ACM SoCC 2020.
 //
-// It differs from the paper in three ways, because measured times vary even if the speed does not:
+// It differs from the paper in four ways, because measured times vary even if the speed does not:
 //
 //	fixedPart       separates the part of the time that does not depend on the share
 //	forecastScore   uses the mean of many steps where forecasts were worse
 //	improves        keeps the shares if better ones would hardly shorten the step (hysteresis)
+//	evidence        tests whether times follow shares that are far from equal ones
 type predicting struct {
 	table
 	forecaster  forecaster
 	score       forecastScore
 	stuck       stuckDetector
 	fixed       []fixedPart
-	last        []int64 // last measured pace, by rank
-	noise       int64   // the forecaster's estimate of the relative error of the paces, times unit
-	settleSteps int     // remaining steps of the settlePeriod
-	steps       int     // number of steps with reports
+	last        []int64  // last measured pace, by rank
+	noise       int64    // the forecaster's estimate of the relative error of the paces, times unit
+	settleSteps int      // remaining steps of the settlePeriod
+	steps       int      // number of steps with reports
+	evidence    evidence // whether the shares may be far from equal ones
 }
 
 // Begin implements Policy.
@@ -39,10 +41,11 @@ func (p *predicting) Begin(speeds []int64) {
 	p.noise = p.forecaster.noise()
 	p.score.begin(len(speeds))
 	p.stuck = stuckDetector{}
+	p.evidence = evidence{}
 }
 
 // Next implements Policy. It keeps the present shares unless they are invalid, or other shares
-// shorten the step by enough.
+// shorten the step by enough, or times may not follow shares.
 func (p *predicting) Next(reports []Report, microbatches int) ([]int, string) {
 	p.setBounds(reports)
 	p.settleSteps = max(0, p.settleSteps-1)
@@ -60,13 +63,21 @@ func (p *predicting) Next(reports []Report, microbatches int) ([]int, string) {
 	default:
 		best = p.shares
 	}
-	return p.set(best)
+	if reports == nil {
+		return p.set(best)
+	}
+	shares, why := p.set(p.evidence.limit(p.costs, best, p.noise))
+	if total(p.evidence.base) == microbatches { // the shares of a test are not a decision of the policy
+		p.shares = p.evidence.base
+	}
+	return shares, why
 }
 
 // measure updates the fixed parts, the score and the forecaster by the reports, and sets the costs
 // to the forecast of the next step.
 func (p *predicting) measure(reports []Report) {
 	p.steps++
+	p.evidence.observe(reports, p.noise)
 	paces := make([]int64, len(reports))
 	for r, report := range reports {
 		t, ok := report.measured()

@@ -12,11 +12,13 @@ type stuckDetector struct {
 	rank int // slowest rank of the last step
 	// steps is the number of steps in a row in which the suspected rank was stuck.
 	steps int
+	again bool // a fixed part has been forgotten
 }
 
 // stuckSteps is the number of steps in a row after which a rank counts as stuck. A single slow step
-// may be noise.
-const stuckSteps = 4
+// may be noise. After the first time a fixed part has been learned again, and is forgotten only
+// after stuckAgain steps.
+const stuckSteps, stuckAgain = 4, 256
 
 // observe records the reports of a step, with the fixed part and the cost of each rank. It returns
 // the rank whose fixed part is to be forgotten, or -1.
@@ -34,10 +36,10 @@ func (d *stuckDetector) observe(reports []Report, fixed []fixedPart, costs []Cos
 		fixed[slow].parts < int64(reports[slow].Share)*fixedUnit/2 {
 		d.steps = 0
 	}
-	if d.steps < stuckSteps {
+	if d.steps < stuckSteps || d.again && d.steps < stuckAgain {
 		return -1
 	}
-	d.steps = 0
+	d.steps, d.again = 0, true
 	return slow
 }
 

@@ -200,7 +200,19 @@ step takes longer.
 Noise may make the learned a far too large. Such an error would never be corrected: no change of the shares
 seems to help, so the shares stay, and the policy learns nothing more. So the policy resets the a of a peer if,
 in four steps in a row, the peer is by far the slowest, has a learned a of at least half its share, and could
-have a smaller share.
+have a smaller share. After the first time this takes 256 steps in a row.
+
+All policies take the time of a step to follow the share. In some programs it does not: the step may wait for
+data, or its time may be the same for any number of samples. Then each measurement would confirm the last shares,
+whatever they are, and noise would move them to the extremes. Past times cannot show this: a peer that was slow by
+chance gets a smaller share, and is faster in the next step in any case. So the default policy tests shares that
+are far from equal ones, where a peer has less than three quarters of an equal share. For 2 to 16 steps, every other
+step has shares that are nearer to equal ones. If the times do not change as the policy predicts, the peers get
+equal shares for 128 steps, and for up to 1,024 steps after more such tests. The wait ends early if the policy
+promises far more than the failed test. If the times do change, the next test follows after 128 to 4,096 steps.
+The first test begins after 4 to 256 steps: the lower the noise, the later, as low noise moves shares slowly.
+Shares that differ from equal ones by much more than the time that they gain are not used either. The other
+policies have no such test.
 
 On a busy machine the times of past steps say little about later steps. Shares that follow these times take work
 from the peer that was slow last, by chance. So the default policy keeps two sets of shares: one by the
