@@ -88,6 +88,8 @@ type Config struct {
 	// same launcher and host whose Process is set. A silent member whose process is busy is not
 	// suspected. Inspect must not block.
 	Inspect func(Member) ProcessState
+	// OnRetry, if set, implements Session.Retry.
+	OnRetry func(ctx context.Context, r Retry) (done func(), err error)
 	// Started, if set, is called by Join with the group that it will return, before Join waits for
 	// the other members. Leave and Dead may be called from then on.
 	Started func(*Group)

@@ -33,6 +33,9 @@ func TestNoGroup(t *testing.T) {
 	}
 	for _, s := range []*elastic.Session{nil, {}} {
 		s.Busy("here")()
+		if done, err := s.Retry(t.Context(), elastic.Retry{}); err != nil || done == nil {
+			t.Errorf("%v", err)
+		}
 		if _, err := s.Boundary(t.Context()); err == nil || s.Stale() || !strings.Contains(err.Error(), "the session is nil") {
 			t.Errorf("%v", err)
 		}

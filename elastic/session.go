@@ -70,6 +70,26 @@ func (s *Session) Busy(what string) (done func()) {
 	return s.group.Busy(what)
 }
 
+// Retry is a part of a step that members computed who are gone, and that another member is about to
+// compute again.
+type Retry struct {
+	Step    int64
+	Samples []int // indices of the samples
+	Of      []ID  // the members that are gone
+}
+
+// Retry is called before this member computes a part that members computed who are gone. It returns
+// an error if the part must not be computed, because it has ended several processes in the same way;
+// the text names the part and the cause. Otherwise the caller calls done when it has computed the
+// part. Retry waits until it is known how the processes of the members have ended, if their launcher
+// is the launcher of this member.
+func (s *Session) Retry(ctx context.Context, r Retry) (done func(), err error) {
+	if !s.made() || s.group.cfg.OnRetry == nil {
+		return func() {}, nil
+	}
+	return s.group.cfg.OnRetry(ctx, r)
+}
+
 // made reports whether Next made s.
 func (s *Session) made() bool { return s != nil && s.group != nil }
 

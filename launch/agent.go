@@ -62,11 +62,13 @@ type agent struct {
 	// scaled has capacity 1. The reader replaces an answer that no request has taken, and so never
 	// blocks.
 	scaled chan scaleResult
+	// decisions has the answer to the last retry, in the same way.
+	decisions chan decision
 
 	// mu guards the fields that Emit and the reader change and the control socket reads.
 	mu      sync.Mutex
 	reducer *reducer // nil before hello
-	seq     int      // sequence number of the latest scale request
+	seq     int      // sequence number of the latest request to scale, or retry
 	// dead holds deaths that arrived before watchDead.
 	dead        []elastic.ID
 	onDead      func(elastic.ID)      // nil until there is a group to inform
@@ -102,7 +104,7 @@ func isUnix(addr syscall.Sockaddr) bool {
 // newAgent returns an agent on conn, which it owns, and starts its two goroutines.
 func newAgent(conn net.Conn, exit func(int)) *agent {
 	a := &agent{pipe: newPipe(conn), exit: exit, answer: make(chan message, maxAnswers),
-		scaling: make(chan struct{}, 1), scaled: make(chan scaleResult, 1)}
+		scaling: make(chan struct{}, 1), scaled: make(chan scaleResult, 1), decisions: make(chan decision, 1)}
 	a.out = newOutbox(a.dropped)
 	a.launcherGone, a.cancelGone = context.WithCancel(context.Background())
 	go a.read()
@@ -253,6 +255,12 @@ func (a *agent) dispatch(m message) {
 		default:
 		}
 		a.scaled <- *m.Scaled
+	case m.Decision != nil:
+		select {
+		case <-a.decisions: // an answer that nobody waited for
+		default:
+		}
+		a.decisions <- *m.Decision
 	case m.Directory != nil:
 		a.mu.Lock()
 		learn := a.onDirectory

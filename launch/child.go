@@ -133,14 +133,15 @@ type child struct {
 	// begun is the time of the start, for the restart policy: a process that dies soon counts as a
 	// quick death.
 	begun   time.Time
-	result  bool      // the process has reported the result
-	asked   time.Time // when the launcher asked the process to leave; zero if not yet
-	leaves  bool      // the process got SIGTERM, or has left the group as asked, before it had the result
-	left    time.Time // when the process left the group as asked; zero before
-	program bool      // the process wants updates about the services of its program
-	kicked  bool      // the process was put out of the job on request
-	late    bool      // the process was killed because its grace period was over
-	saving  string    // path of the checkpoint that the process writes; "" if it writes none
+	result  bool       // the process has reported the result
+	asked   time.Time  // when the launcher asked the process to leave; zero if not yet
+	leaves  bool       // the process got SIGTERM, or has left the group as asked, before it had the result
+	left    time.Time  // when the process left the group as asked; zero before
+	program bool       // the process wants updates about the services of its program
+	kicked  bool       // the process was put out of the job on request
+	late    bool       // the process was killed because its grace period was over
+	words   *lastWords // of the process
+	saving  string     // path of the checkpoint that the process writes; "" if it writes none
 }
 
 // event records what an event of the process says about it.
@@ -179,6 +180,7 @@ const shownPath = 72
 // feed is the receiver in a launcher: it passes output to the console and to the peer's log, events
 // to the event log, and messages and the end to the launcher's loop.
 type feed struct {
+	words *lastWords // gets the standard error
 	index int
 	con   *console
 	// notices has no buffer: the loop reads it until all processes have ended.
@@ -197,7 +199,7 @@ type outputStream struct {
 // newFeed returns the feed of a peer. prefix begins each of its lines on the console. The feed
 // owns log, which may be nil.
 func newFeed(index int, prefix string, con *console, notices chan<- notice, log *os.File) *feed {
-	f := &feed{index: index, con: con, notices: notices}
+	f := &feed{index: index, con: con, notices: notices, words: &lastWords{}}
 	var w *lineWriter
 	if log != nil {
 		f.logFile, w = log, &lineWriter{w: log}
@@ -212,6 +214,9 @@ func newFeed(index int, prefix string, con *console, notices chan<- notice, log 
 // file; each write has whole lines only, so that lines do not mix.
 func (f *feed) output(t target, part []byte) {
 	s := &f.streams[t]
+	if t == toStderr {
+		f.words.add(part)
+	}
 	var logged []byte
 	if s.log != nil {
 		logged = s.logged.feed(part)
@@ -222,6 +227,9 @@ func (f *feed) output(t target, part []byte) {
 // outputEnd implements receiver.
 func (f *feed) outputEnd(t target) {
 	s := &f.streams[t]
+	if t == toStderr {
+		f.words.end()
+	}
 	f.emit(t, s.shown.flush(), s.logged.flush())
 	if s.err != nil {
 		f.con.say(fmt.Sprintf("log of peer %d: %v; lines that cannot be written are dropped", f.index, cause(s.err)))

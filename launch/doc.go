@@ -133,7 +133,8 @@ package launch
 //	            first view), reform.go (a new first view), outcome.go (the exit status)
 //	output      reporter.go, console.go, printer.go, progress.go; the lines about members come from
 //	            membershiplog.go, eventlines.go and eventgroup.go, those about waits and failures
-//	            from stalls.go, entrystalls.go, joinqueue.go and failurereport.go
+//	            from stalls.go, entrystalls.go, joinqueue.go and failurereport.go; repeats.go ends a job
+//	            whose sample ends its peers
 //	peer        init.go, agent.go and outbox.go (the launcher), peer.go, identity.go (the network)
 //	hosts       hosts.go, hostlist.go, connect.go, remote.go; hostagent.go is the other side, and
 //	            frame.go the protocol; probe.go tests the network between hosts

@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -54,6 +53,9 @@ func (r *runner) message(from int, m message) {
 		r.report.note(from, clipNote(m.Note))
 	case m.Suspect != "":
 		r.suspect(m.Suspect.Short())
+	case m.Retry != nil:
+		r.peers.repeats.begin(from, *m.Retry, time.Now())
+		r.peers.judge(time.Now())
 	case m.Scale != nil:
 		r.scale(from, *m.Scale)
 	case m.Known != nil:
@@ -104,6 +106,8 @@ func (r *runner) exited(e Exit) {
 	e.Asked = !c.asked.IsZero() || e.by != 0 || c.leaves || r.rendezvous.peers[e.Index].released
 	e.kicked, e.result, e.left, e.PID = c.kicked, c.result, c.left, c.pid()
 	r.outcome.exits = append(r.outcome.exits, e)
+	r.peers.repeats.ended(r.rendezvous.shortID(e.Index), e, c.words)
+	defer r.peers.judge(e.at)
 	if !e.failed() && !e.Asked {
 		r.rendezvous.complete(e.Index)
 	}
@@ -197,9 +201,7 @@ func (r *runner) event(from int, line json.RawMessage) {
 	case event.Dropped:
 		r.report.printf("peer %d: %s of its event log dropped: elrun was too slow to take them", from, countLines(b.Events))
 	case event.Mistake:
-		r.outcome.mistake = cmp.Or(r.outcome.mistake, printable.Line(b.Reason))
-		r.peers.cancelRestarts()
-		r.rendezvous.finished = true // for peers that wait to join
+		r.peers.mistaken(printable.Line(b.Reason))
 	case event.Quorum:
 		r.outcome.gaveUp = r.outcome.gaveUp || b.State == "gave-up"
 	}

@@ -27,8 +27,8 @@ const (
 
 // message is a line of JSON between launcher and peer. Exactly one field is set. The order is
 //
-//	peer        hello ................ any of event, leaving, suspect, scale, known, renew ......... (end)
-//	launcher          ... start or abort ... any of dead, scaled, finished, pass, found, start again ......................... (end: it died)
+//	peer        hello ................ any of event, leaving, suspect, scale, retry, known, renew .. (end)
+//	launcher          ... start or abort ... any of dead, scaled, decision, finished, pass, found, start again ......................... (end: it died)
 //
 // New fields may be added. A line without any field that the reader knows is an error.
 type message struct {
@@ -43,6 +43,8 @@ type message struct {
 	Leaving bool `json:"leaving,omitempty"`
 	// Suspect names a member that has been silent for long.
 	Suspect elastic.ID `json:"suspect,omitempty"`
+	// Retry reports that the peer computes a part of members that are gone. Decision is the answer.
+	Retry *retryOrder `json:"retry,omitempty"`
 	// Scale asks for another number of local peers. Scaled is the answer.
 	Scale *scaleOrder `json:"scale,omitempty"`
 	// Note is a sentence for the people at the launcher, which prints it once.
@@ -67,6 +69,8 @@ type message struct {
 	Dead elastic.ID `json:"dead,omitempty"`
 	// Scaled is the answer to Scale.
 	Scaled *scaleResult `json:"scaled,omitempty"`
+	// Decision is the answer to Retry.
+	Decision *decision `json:"decision,omitempty"`
 	// Pass is the answer to Renew, if this launcher began the job.
 	Pass *pass `json:"pass,omitempty"`
 	// Found has the peers that were announced under the ticket's key. They are not authenticated.
@@ -171,7 +175,8 @@ func decodeMessage(line []byte) (message, error) {
 func (m message) check() error {
 	set := 0
 	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Finished, m.Leaving, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
-		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil, m.Program != nil, m.Directory != nil, m.Serving != nil, m.Pass != nil, m.Found != nil} {
+		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil, m.Program != nil, m.Directory != nil, m.Serving != nil, m.Pass != nil, m.Found != nil,
+		m.Retry != nil, m.Decision != nil} {
 		if there {
 			set++
 		}
@@ -191,6 +196,11 @@ func (m message) check() error {
 	}
 	if m.Pass != nil && len(m.Pass.Signature) != passSize {
 		return fmt.Errorf("launch: decode message: the launcher's signature of the peer's ID has %d bytes, want %d", len(m.Pass.Signature), passSize)
+	}
+	if m.Retry != nil {
+		if err := m.Retry.check(); err != nil {
+			return fmt.Errorf("launch: decode message: %w", err)
+		}
 	}
 	if m.Known != nil && len(m.Known.Tickets) > maxTickets {
 		return fmt.Errorf("launch: decode message: %d tickets, at most %d", len(m.Known.Tickets), maxTickets)

@@ -57,7 +57,7 @@ func (s *processes) start(env environment, n int, h *remoteHost, name string, fi
 		host = h.Name
 	}
 	f := newFeed(index, s.o.Output.prefix(name, host), s.console, s.notices, log)
-	c := &child{index: index, begun: time.Now()}
+	c := &child{index: index, begun: time.Now(), words: f.words}
 	// A remote host reports a failed start later, as an exit.
 	if h != nil {
 		env.site = cmp.Or(h.Site, env.site)

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"syscall"
@@ -66,6 +67,11 @@ func newRunner(o Options, path string, order startOrder) *runner {
 	}
 	r.procs = newProcesses(&o, path, r.report.console)
 	r.peers = &supervisor{o: &o, procs: r.procs, report: r.report, rendezvous: group, joinQueue: &r.joinQueue,
+		mistaken: func(what string) {
+			r.outcome.mistake = cmp.Or(r.outcome.mistake, what)
+			r.peers.cancelRestarts()
+			group.finished = true // for peers that wait to join
+		},
 		finished: func() bool { return r.membership.done }, want: o.Peers, restarts: newRestarts(o.Membership.Restart)}
 	return r
 }
@@ -103,6 +109,7 @@ func (r *runner) loop(ctx context.Context) {
 		}
 	}
 	r.procs.work.Wait()
+	r.peers.judge(time.Now())
 	_, _ = listControls() // removes the sockets of killed peers
 	r.report.lines(r.failures.take(r.rendezvous.isWaiting()))
 	r.report.lines(r.stalls.due(time.Time{}, r.peers.want, r.rendezvous.describe))
@@ -117,6 +124,7 @@ func (r *runner) tick(now time.Time) {
 	r.report.lines(r.failures.due(now, r.rendezvous.isWaiting()))
 	r.procs.hosts.beat(now)
 	r.answerOverdue(now)
+	r.peers.judge(now)
 	r.report.lines(r.stalls.due(now, r.peers.want, r.rendezvous.describe))
 	r.report.shared(r.membership.due(now))
 	if r.outcome.signal == 0 {

@@ -21,7 +21,11 @@ type supervisor struct {
 	report     *reporter
 	rendezvous *rendezvous
 	joinQueue  *joinQueue
-	finished   func() bool // whether a peer has finished the job
+	// repeats looks for a part that ends its peers, which is a mistake of the program: mistaken
+	// records it.
+	repeats  repeats
+	mistaken func(what string)
+	finished func() bool // whether a peer has finished the job
 
 	want     int // number of peers
 	restarts *restarts

@@ -31,8 +31,9 @@ type arena struct {
 	mu      sync.Mutex
 	actors  []*actor
 	running sync.WaitGroup
-	adjust  func(a *actor) // called before an actor starts
-	wraps   bool           // models are wrapped
+	adjust  func(a *actor)                                           // called before an actor starts
+	retry   func(x *actor, r elastic.Retry) (done func(), err error) // elastic.Config.OnRetry, if set
+	wraps   bool                                                     // models are wrapped
 }
 
 // network connects the processes of an arena.
@@ -181,6 +182,9 @@ func (x *actor) run(ctx context.Context, first []elastic.Member) error {
 		x.reopened++
 		x.muted.Store(false)
 		return x.endpoint(elastic.Member{ID: x.self.ID + "-again", Index: x.self.Index}), nil
+	}
+	if x.arena.retry != nil {
+		cfg.OnRetry = func(_ context.Context, r elastic.Retry) (func(), error) { return x.arena.retry(x, r) }
 	}
 	if first == nil {
 		cfg.Contacts = x.arena.training

@@ -19,7 +19,8 @@ type balance struct {
 	// policy decides the shares. Each session has a new one.
 	policy loadbal.Policy
 	target              // for the open step
-	shares []ledger.Set // microbatches of each rank in the open step
+	shares []ledger.Set // microbatches of each rank in the step open
+	open   int64        // the step that shares divides: the open step, or an earlier one after a copy of a later state
 	// coming is the target of the step after the open step. With Gradients.Delay a peer needs its share
 	// of that step before the open step is committed, so coming is decided from measurements that
 	// are one step older.
@@ -155,10 +156,22 @@ func (b *balance) sharesAhead(microbatches int) []ledger.Set {
 	return shares
 }
 
+// assigned returns the steps that members of the last session may have computed at its end, with
+// their shares: the step open, and the step after it if overlap is set, or if this peer has copied
+// a state in which the step open is committed.
+func (b *balance) assigned(committed int64, overlap bool) map[int64][]ledger.Set {
+	steps := map[int64][]ledger.Set{b.open: b.shares}
+	if n := b.plan.after(b.open); len(b.shares) > 0 && n > 0 && (overlap || b.open <= committed) {
+		steps[b.open+1] = b.sharesAhead(n)
+	}
+	return steps
+}
+
 // assignShares assigns the microbatches of a step when no rank holds any of them: after a commit,
 // or for another attempt at the same step.
 func (b *balance) assignShares(s *elastic.Session, step int64) {
 	b.shares, _ = ledger.Assign(make([]ledger.Set, len(b.shares)), b.wanted, b.plan.after(step-1))
+	b.open = step
 	b.logShares(s, step)
 }
 

@@ -106,14 +106,15 @@ func (c *contribution) calls(share ledger.Set, most int) [][]int {
 }
 
 // complete makes the calls in order and adds their results. During the last call it starts the
-// reduction of each bucket as soon as the bucket is complete. It checks for the end of ctx or of
-// the session between two calls; finished calls stay in the contribution.
-func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, calls [][]int, r *reduction, broken func() error) error {
+// reduction of each bucket as soon as the bucket is complete. Before each call it checks for the end
+// of ctx, and calls may with the microbatches, whose error ends the calls; finished calls stay in the
+// contribution.
+func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, calls [][]int, r *reduction, may func(micros []int) error) error {
 	for i, micros := range calls {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := broken(); err != nil {
+		if err := may(micros); err != nil {
 			return err
 		}
 		// Before the last call a gradient is not complete: further calls add to it.

@@ -67,6 +67,9 @@ func aloneWith(t *testing.T, m Model, change func(c *Config)) *openStep {
 	return o
 }
 
+// allowed allows all microbatches.
+func allowed([]int) error { return nil }
+
 func always(err error) func() error { return func() error { return err } }
 
 // The reduction of buckets starts within the last backward pass, neither earlier nor after it.
@@ -81,7 +84,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 		})
 	}
 	p := r.plan.step(1)
-	if err := r.own.complete(t.Context(), r.model, p, r.own.calls(microbatches(4, 1, 3), 1), reduction(), always(nil)); err != nil {
+	if err := r.own.complete(t.Context(), r.model, p, r.own.calls(microbatches(4, 1, 3), 1), reduction(), allowed); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"backward c", "backward b", "backward a",
@@ -91,7 +94,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	}
 	// Microbatches that are computed already are reduced without a call of the model.
 	trace = nil
-	if err := r.own.complete(t.Context(), r.model, p, r.own.calls(microbatches(4, 1, 3), 1), reduction(), always(nil)); err != nil {
+	if err := r.own.complete(t.Context(), r.model, p, r.own.calls(microbatches(4, 1, 3), 1), reduction(), allowed); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"reduce c", "reduce b", "reduce a"}; !slices.Equal(trace, want) {
@@ -99,7 +102,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	}
 	// With a larger share only the missing microbatches are computed.
 	trace = nil
-	if err := r.own.complete(t.Context(), r.model, p, r.own.calls(microbatches(4, 0, 1, 3), 1), reduction(), always(nil)); err != nil {
+	if err := r.own.complete(t.Context(), r.model, p, r.own.calls(microbatches(4, 0, 1, 3), 1), reduction(), allowed); err != nil {
 		t.Fatal(err)
 	}
 	if len(trace) != 6 || r.own.samples != 15 || r.own.recomputed != 0 || r.own.held.Has(2) {
@@ -113,7 +116,7 @@ func TestRevocationInterruptsBetweenMicrobatches(t *testing.T) {
 	r := alone(t, traced{params: paramsOf(1), trace: &trace}, nil)
 	idle := newReduction(r.reducer.layout, func(bucket) pending { return waiter(func(context.Context) error { return nil }) })
 	revoked := errors.New("revoked")
-	broken := func() error {
+	broken := func([]int) error {
 		if len(trace) == 2 {
 			return revoked
 		}
@@ -125,7 +128,7 @@ func TestRevocationInterruptsBetweenMicrobatches(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(revoked)
-	if err := r.own.complete(ctx, r.model, r.plan.step(1), r.own.calls(microbatches(4, 0, 1, 2, 3), 1), idle, always(nil)); !errors.Is(err, revoked) {
+	if err := r.own.complete(ctx, r.model, r.plan.step(1), r.own.calls(microbatches(4, 0, 1, 2, 3), 1), idle, allowed); !errors.Is(err, revoked) {
 		t.Errorf("error %v of an ended context", err)
 	}
 }

@@ -34,6 +34,8 @@ type openStep struct {
 	// audits checks the contributions of other members; nil without Gradients.Audit.
 	audits *audits
 	ahead  *prefetcher
+	// retries asks before this peer computes microbatches whose members are gone.
+	retries retries
 	// most bounds the microbatches in a call of the model. A lack of memory lowers it.
 	most int
 	// next is the try at this step if the first call of the try began before the commit of the
@@ -107,6 +109,7 @@ func (o *openStep) entry(s *elastic.Session) resumeReport {
 
 // enter derives the share of every rank from the entries of all ranks.
 func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
+	o.retries.gone(s, o.state.committed()+1, o.balance.assigned(o.state.committed(), overlaps(o.model, o.cfg.Gradients)))
 	if err := o.balance.enter(o.cfg.Balancing.Policy, all, o.microbatches(), s.Rank); err != nil {
 		return err
 	}
@@ -125,7 +128,7 @@ func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
 		}
 		o.own.reset(o.state.committed()+1, all[leader].attempt, scale, o.microbatches())
 	}
-	o.balance.shares = shares
+	o.balance.shares, o.balance.open = shares, o.state.committed()+1
 	o.balance.logShares(s, o.state.committed()+1)
 	return nil
 }
@@ -152,8 +155,14 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 	}
 	share, err := o.balance.shares[s.Rank], t.failed
 	if err == nil {
-		err = o.own.complete(ctx, o.model, t.plan, o.own.calls(share, o.together()), t.sums, s.Comm.Err)
+		err = o.own.complete(ctx, o.model, t.plan, o.own.calls(share, o.together()), t.sums, func(micros []int) error {
+			if err := s.Comm.Err(); err != nil {
+				return err
+			}
+			return o.retries.begin(ctx, s, t.plan, micros)
+		})
 	}
+	o.retries.end()
 	if err == nil {
 		o.balance.measured(share.Len(), t.whole, o.own.compute-t.before)
 		o.audits.contributed(s, t.plan, &o.own, o.balance.shares, o.together())

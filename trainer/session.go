@@ -99,7 +99,8 @@ func (j *job) try(ctx context.Context, s *elastic.Session) error {
 		return j.commit(s, t, got)
 	})
 	// At a decision point the programs decide before the next step begins.
-	if !j.decisions.due(t.plan.step) {
+	// Microbatches that may have ended other peers wait for the launcher's answer (retries).
+	if !j.decisions.due(t.plan.step) && !j.step.retries.suspects(t.plan.step+1) {
 		j.step.lookAhead(ctx, s, t, finish)
 	}
 	return finish()

@@ -1,0 +1,293 @@
+package launch
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// A sample that ends the process of a peer would end all of them, one after the other, because the
+// others compute the part of a peer that is gone:
+//
+//	peer      retry {samples, members that are gone} --> launcher
+//	launcher  waits until it knows how the processes of these members have ended
+//	          decision: compute it, or the mistake       --> peer
+//
+// The second process that ends by itself with the same status while it computes a part of the first
+// makes the part a mistake of the program. A signal is no such end: it comes from outside.
+
+const (
+	// decisionPatience is how long the launcher waits for the end of a process that is no member any
+	// more, but still runs.
+	decisionPatience = 2 * time.Second
+	// decisionLimit is how long a peer waits for the decision of a launcher that may be stopped.
+	decisionLimit = 5 * time.Second
+	// maxRetryOf and maxRetrySamples bound the lists in a retryOrder.
+	maxRetryOf, maxRetrySamples = 2 * maxPeers, 64
+	// shownSamples is the number of samples in a line.
+	shownSamples = 8
+	// shellSignal is the exit status of a shell whose program was ended by signal 0; signal n has n
+	// more.
+	shellSignal, maxSignal = 128, 64
+)
+
+// retryOrder reports that a peer is about to compute a part again, see elastic.Retry. Step is 0 when
+// the peer has computed the part of its last retryOrder.
+type retryOrder struct {
+	Seq     int      `json:"seq"`
+	Step    int64    `json:"step"`
+	Samples []int    `json:"samples,omitempty"`
+	More    int      `json:"more,omitempty"` // number of samples that are not in Samples
+	Of      []string `json:"of,omitempty"`   // short IDs
+}
+
+// decision is the answer to the retryOrder with the same Seq. Mistake is "" if the part may be
+// computed.
+type decision struct {
+	Seq     int    `json:"seq"`
+	Mistake string `json:"mistake,omitempty"`
+}
+
+// check returns an error for a retryOrder that no correct peer sends.
+func (o retryOrder) check() error {
+	if o.Step < 0 || o.More < 0 || len(o.Samples) > maxRetrySamples || len(o.Of) > maxRetryOf {
+		return fmt.Errorf("a part of step %d with %d samples of %d peers: want at most %d and %d", o.Step, len(o.Samples), len(o.Of), maxRetrySamples, maxRetryOf)
+	}
+	return nil
+}
+
+// String describes the part, as in "step 12, samples 7, 1234".
+func (o retryOrder) String() string {
+	var shown []string
+	for _, s := range o.Samples[:min(shownSamples, len(o.Samples))] {
+		shown = append(shown, fmt.Sprint(s))
+	}
+	text := fmt.Sprintf("step %d, samples %s", o.Step, strings.Join(shown, ", "))
+	if more := len(o.Samples) - len(shown) + o.More; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// repeats finds a part that ends the processes of its peers, from what a launcher knows. It does no
+// I/O, reads no clock, and is not safe for concurrent use.
+type repeats struct {
+	parts  map[int]retryOrder // by local index: the part that the peer computes again
+	deaths map[string]death   // by short ID: members that have ended by themselves
+	open   []openRetry        // without an answer
+	// mistake is the first part that has ended two processes, with the cause; "" for none. found is
+	// when it was found.
+	mistake string
+	found   time.Time
+	asked   bool // the peers that are left have been asked to leave
+}
+
+// death is the end of a process by itself.
+type death struct {
+	exit  Exit
+	part  retryOrder // that it computed again; zero for none
+	words *lastWords
+}
+
+// openRetry is a retryOrder without an answer.
+type openRetry struct {
+	from  int // local index
+	order retryOrder
+	since time.Time
+}
+
+// begin records a retryOrder of peer from.
+func (r *repeats) begin(from int, o retryOrder, now time.Time) {
+	if r.parts == nil {
+		r.parts, r.deaths = make(map[int]retryOrder), make(map[string]death)
+	}
+	if o.Step == 0 {
+		delete(r.parts, from)
+		return
+	}
+	r.parts[from] = o
+	r.open = append(r.open, openRetry{from, o, now})
+}
+
+// ended records the end of the process of the member with a short ID.
+func (r *repeats) ended(short string, e Exit, words *lastWords) {
+	part := r.parts[e.Index]
+	delete(r.parts, e.Index)
+	r.open = slices.DeleteFunc(r.open, func(o openRetry) bool { return o.from == e.Index })
+	if short == "" || !e.byItself() {
+		return
+	}
+	if r.deaths == nil {
+		r.parts, r.deaths = make(map[int]retryOrder), make(map[string]death)
+	}
+	r.deaths[short] = death{e, part, words}
+}
+
+// byItself reports whether the process ended with a status that its program chose, and not as asked.
+// A shell passes the signal that has ended its program on as a status.
+func (e Exit) byItself() bool {
+	return e.Code > 0 && e.Signal == 0 && !e.Asked && !e.Lost && e.Code != StatusQuorum && (e.Code <= shellSignal || e.Code > shellSignal+maxSignal)
+}
+
+// judge looks for two deaths in the same part. wait is true if there are such deaths, but what the
+// processes text last is not known yet.
+func (r *repeats) judge(now time.Time) (wait bool) {
+	if r.mistake != "" {
+		return false
+	}
+	for _, second := range r.deaths {
+		for _, of := range second.part.Of {
+			first, ok := r.deaths[of]
+			if !ok || first.exit.Code != second.exit.Code {
+				continue
+			}
+			text, known := first.words.report()
+			if more, sure := second.words.report(); !known || sure && text == "" {
+				text, known = more, sure
+			}
+			if !known && now.Sub(second.exit.at) < leftover {
+				return true
+			}
+			r.found, r.mistake = now, fmt.Sprintf("%v: peers %d and %d %v", second.part, first.exit.Index, second.exit.Index, second.exit)
+			if text != "" {
+				r.mistake += ": " + text
+			}
+			return false
+		}
+	}
+	return false
+}
+
+// decisions returns the answers that are due at now. lives reports whether the process of a member of
+// this launcher runs.
+func (r *repeats) decisions(now time.Time, lives func(short string) bool) (out []peerMessage) {
+	if r.judge(now) {
+		return nil
+	}
+	r.open = slices.DeleteFunc(r.open, func(o openRetry) bool {
+		if r.mistake == "" && now.Sub(o.since) < decisionPatience && slices.ContainsFunc(o.order.Of, lives) {
+			return false
+		}
+		out = append(out, peerMessage{o.from, message{Decision: &decision{o.order.Seq, r.mistake}}})
+		return true
+	})
+	return out
+}
+
+// judge answers the peers that are about to compute a part again. If the part is a mistake of the
+// program, the peer that has asked ends the loops of all members. Peers that are left later are asked
+// to leave.
+func (s *supervisor) judge(now time.Time) {
+	s.procs.deliver(s.repeats.decisions(now, func(short string) bool {
+		i := s.rendezvous.index(short)
+		return s.procs.peers[i] != nil && s.rendezvous.shortID(i) == short
+	}))
+	if s.repeats.mistake == "" || s.repeats.asked {
+		return
+	}
+	s.mistaken(s.repeats.mistake)
+	if now.Sub(s.repeats.found) < decisionPatience {
+		return
+	}
+	s.repeats.asked = true
+	for _, c := range s.procs.peers {
+		c.asked = cmp.Or(c.asked, now)
+	}
+	s.procs.ask(syscall.SIGTERM)
+}
+
+// retry implements elastic.Config.OnRetry.
+func (a *agent) retry(ctx context.Context, r elastic.Retry) (done func(), err error) {
+	o := retryOrder{Step: r.Step, Samples: r.Samples[:min(len(r.Samples), maxRetrySamples)]}
+	o.More = len(r.Samples) - len(o.Samples)
+	for _, id := range r.Of[:min(len(r.Of), maxRetryOf)] {
+		o.Of = append(o.Of, id.Short())
+	}
+	a.mu.Lock()
+	a.seq++
+	o.Seq = a.seq
+	a.mu.Unlock()
+	a.post(message{Retry: &o}, result)
+	done = func() { a.post(message{Retry: &retryOrder{}}, result) }
+	limit := time.NewTimer(decisionLimit)
+	defer limit.Stop()
+	for {
+		select {
+		case v := <-a.decisions:
+			if v.Seq == o.Seq && v.Mistake != "" {
+				return done, fmt.Errorf("%s", v.Mistake)
+			}
+			if v.Seq == o.Seq {
+				return done, nil
+			}
+		case <-limit.C:
+			return done, nil
+		case <-a.launcherGone.Done():
+			return done, nil
+		case <-ctx.Done():
+			return done, context.Cause(ctx)
+		}
+	}
+}
+
+// lastWords keeps what a process has text last on its standard error: the message of a Go panic, or
+// else the last line. A nil lastWords knows nothing. It is safe for concurrent use.
+type lastWords struct {
+	mu    sync.Mutex
+	part  []byte // the beginning of the line that is not complete
+	cause string // message of a panic
+	last  string
+	ended bool
+}
+
+// maxWords bounds the bytes of a line that lastWords keeps.
+const maxWords = 200
+
+// add adds a part of the output.
+func (w *lastWords) add(part []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(part) > 0 {
+		line, rest, whole := bytes.Cut(part, []byte("\n"))
+		w.part = append(w.part, line[:min(len(line), max(0, maxWords-len(w.part)))]...)
+		if part = rest; whole {
+			w.line()
+		}
+	}
+}
+
+// line ends the present line. The caller holds mu.
+func (w *lastWords) line() {
+	text := strings.ToValidUTF8(strings.TrimSpace(string(w.part)), "")
+	w.part = w.part[:0]
+	if strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") {
+		w.cause = cmp.Or(w.cause, text)
+	}
+	w.last = cmp.Or(text, w.last)
+}
+
+// end records the end of the output.
+func (w *lastWords) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.line()
+	w.ended = true
+}
+
+// report returns the text, and whether the output has ended.
+func (w *lastWords) report() (text string, ended bool) {
+	if w == nil {
+		return "", true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return cmp.Or(w.cause, w.last), w.ended
+}

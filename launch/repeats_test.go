@@ -1,0 +1,164 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// wordsOf returns the lastWords of a process that has ended.
+func wordsOf(text string) *lastWords {
+	w := &lastWords{}
+	w.add([]byte(text))
+	w.end()
+	return w
+}
+
+// Two deaths by themselves, with the same status, of which the second computes a part of the first, are a mistake of the program.
+// Anything else is none.
+func TestRepeats(t *testing.T) {
+	broke := func(index, code int) Exit { return Exit{Index: index, Code: code} }
+	part := retryOrder{Seq: 1, Step: 12, Samples: []int{7, 1234}, Of: []string{"a"}}
+	for name, c := range map[string]struct {
+		first, second Exit
+		part          retryOrder
+		want          string
+	}{
+		"same status":      {broke(0, 3), broke(1, 3), part, "step 12, samples 7, 1234: peers 0 and 1 exited with status 3: panic: bad sample"},
+		"negative status":  {broke(0, 255), broke(1, 255), part, "step 12, samples 7, 1234: peers 0 and 1 exited with status 255: panic: bad sample"},
+		"another status":   {broke(0, 3), broke(1, 2), part, ""},
+		"status 0":         {broke(0, 0), broke(1, 0), part, ""},
+		"gave up":          {broke(0, StatusQuorum), broke(1, StatusQuorum), part, ""},
+		"signals":          {Exit{Code: -1, Signal: syscall.SIGKILL}, Exit{Index: 1, Code: -1, Signal: syscall.SIGKILL}, part, ""},
+		"signals, a shell": {broke(0, 137), broke(1, 137), part, ""},
+		"first asked":      {Exit{Code: 3, Asked: true}, broke(1, 3), part, ""},
+		"second asked":     {broke(0, 3), Exit{Index: 1, Code: 3, Asked: true}, part, ""},
+		"lost host":        {Exit{Code: -1, Lost: true}, Exit{Index: 1, Code: -1, Lost: true}, part, ""},
+		"its own part":     {broke(0, 3), broke(1, 3), retryOrder{}, ""},
+		"part of another":  {broke(0, 3), broke(1, 3), retryOrder{Step: 12, Samples: []int{7}, Of: []string{"c"}}, ""},
+	} {
+		var r repeats
+		now := time.Unix(100, 0)
+		r.ended("a", c.first, wordsOf("x\npanic: bad sample\n\ngoroutine 1 [running]:\n"))
+		r.begin(1, c.part, now)
+		r.ended("b", c.second, wordsOf("exit status 3"))
+		if wait := r.judge(now); wait || r.mistake != c.want {
+			t.Errorf("%s: got %q, wait %v, want %q", name, r.mistake, wait, c.want)
+		}
+	}
+}
+
+// A part that the peer has computed is no cause of its end.
+func TestRepeatsAfterThePart(t *testing.T) {
+	var r repeats
+	r.ended("a", Exit{Code: 3}, nil)
+	r.begin(1, retryOrder{Step: 12, Of: []string{"a"}}, time.Time{})
+	r.begin(1, retryOrder{}, time.Time{})
+	r.ended("b", Exit{Index: 1, Code: 3}, nil)
+	if r.judge(time.Time{}); r.mistake != "" {
+		t.Errorf("got %q", r.mistake)
+	}
+}
+
+// A peer gets its answer when the processes of all members of its part have ended, and what they said is known; or later, if a
+// process does not end.
+func TestRepeatsAnswers(t *testing.T) {
+	var r repeats
+	now := time.Unix(100, 0)
+	running := map[string]bool{"a": true, "b": true}
+	answers := func(now time.Time) []peerMessage {
+		return r.decisions(now, func(id string) bool { return running[id] })
+	}
+	r.begin(1, retryOrder{Seq: 1, Step: 12, Of: []string{"a"}}, now)
+	if got := answers(now); got != nil {
+		t.Errorf("while a runs: %+v", got)
+	}
+	if got := answers(now.Add(decisionPatience)); len(got) != 1 || got[0].to != 1 || *got[0].msg.Decision != (decision{Seq: 1}) {
+		t.Errorf("after a while: %+v", got)
+	}
+	running["a"] = false
+	first, second := &lastWords{}, &lastWords{}
+	r.ended("a", Exit{Code: 2, at: now}, first)
+	running["b"] = false
+	r.ended("b", Exit{Index: 1, Code: 2, at: now}, second)
+	r.begin(2, retryOrder{Seq: 5, Step: 12, Samples: []int{3}, Of: []string{"a", "b"}}, now)
+	if got := answers(now); got != nil || r.mistake != "" {
+		t.Errorf("before the last words: %+v", got)
+	}
+	second.add([]byte("Traceback\nValueError: 3"))
+	second.end()
+	got := answers(now)
+	if len(got) != 1 || got[0].to != 2 || got[0].msg.Decision.Seq != 5 || !strings.HasSuffix(got[0].msg.Decision.Mistake, ": ValueError: 3") {
+		t.Errorf("in the end: %+v", got)
+	}
+	r.begin(0, retryOrder{Seq: 9, Step: 12, Of: []string{"b"}}, now)
+	r.ended("c", Exit{Index: 0, Code: 2}, nil)
+	if got := answers(now); len(got) != 0 {
+		t.Errorf("a peer that has ended gets %+v", got)
+	}
+}
+
+// Only so many samples and bytes are kept.
+func TestRepeatsAreBounded(t *testing.T) {
+	o := retryOrder{Step: 1, Samples: make([]int, 10), More: 90}
+	if got := o.String(); got != "step 1, samples 0, 0, 0, 0, 0, 0, 0, 0 and 92 more" {
+		t.Errorf("got %q", got)
+	}
+	w := wordsOf(strings.Repeat("x", 10*maxWords) + "\n" + strings.Repeat("\n", 10))
+	if text, ended := w.report(); len(text) != maxWords || !ended {
+		t.Errorf("%d bytes, ended %v", len(text), ended)
+	}
+	for _, bad := range []retryOrder{{Step: -1}, {More: -1}, {Samples: make([]int, maxRetrySamples+1)}, {Of: make([]string, maxRetryOf+1)}} {
+		if (message{Retry: &bad}).check() == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+}
+
+// A peer waits for the answer to its own request, and not for ever: the launcher may be stopped or dead.
+func TestAgentRetries(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(l launcher, seq int)
+		want   string
+	}{
+		"allowed": {func(l launcher, seq int) {
+			_ = send(l.pipe, message{Decision: &decision{seq - 1, "late"}})
+			_ = send(l.pipe, message{Decision: &decision{Seq: seq}})
+		}, ""},
+		"refused": {func(l launcher, seq int) { _ = send(l.pipe, message{Decision: &decision{seq, "bad"}}) }, "bad"},
+		"stopped": {func(launcher, int) {}, ""},
+		"dead":    {func(l launcher, _ int) { _ = l.conn.Close() }, ""},
+		"the end": {func(launcher, int) {}, "cancelled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, l := newTestAgent()
+				ctx, cancel := context.WithCancelCause(t.Context())
+				go func() {
+					m, err := l.receive()
+					if err != nil || m.Retry == nil || m.Retry.Step != 3 || len(m.Retry.Samples) != maxRetrySamples || m.Retry.More != 6 || m.Retry.Of[0] != "87654321" {
+						t.Errorf("got %+v, %v", m.Retry, err)
+						return
+					}
+					c.answer(l, m.Retry.Seq)
+					if c.want == "cancelled" {
+						cancel(errors.New("cancelled"))
+					}
+				}()
+				_, err := a.retry(ctx, elastic.Retry{Step: 3, Samples: make([]int, maxRetrySamples+6), Of: []elastic.ID{"x-87654321"}})
+				if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+				_ = l.conn.Close()
+				_ = a.Close()
+				<-l.exited // exitDelay after the end of the launcher
+			})
+		})
+	}
+}
