@@ -114,14 +114,20 @@ func (r *repeats) begin(from int, o retryOrder, now time.Time) {
 		return
 	}
 	r.parts[from] = o
+	r.forget(from) // a peer makes one request at a time
 	r.open = append(r.open, openRetry{from, o, now})
+}
+
+// forget drops the request of a peer.
+func (r *repeats) forget(from int) {
+	r.open = slices.DeleteFunc(r.open, func(o openRetry) bool { return o.from == from })
 }
 
 // ended records the end of the process of the member with a short ID.
 func (r *repeats) ended(short string, e Exit, words *lastWords) {
 	part := r.parts[e.Index]
 	delete(r.parts, e.Index)
-	r.open = slices.DeleteFunc(r.open, func(o openRetry) bool { return o.from == e.Index })
+	r.forget(e.Index)
 	if short == "" || !e.byItself() {
 		return
 	}
