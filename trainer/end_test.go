@@ -192,3 +192,27 @@ func TestExactAtManySizes(t *testing.T) {
 		}
 	}
 }
+
+// All peers are asked to leave in a step. The last one to leave reports that step, with the parts of all.
+func TestAllLeaveInAStep(t *testing.T) {
+	for _, at := range []int64{1, 2, 3} {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(3, churning(3, false))
+			a.adjust = func(x *actor) {
+				x.cfg.Hooks.OnBegin = func(step int64) {
+					if step == at {
+						x.group.Leave()
+					}
+				}
+			}
+			a.play(t)
+			a.cfg.Steps = at
+			a.ledger(t, fmt.Sprint("all leave in step ", at))
+			for _, x := range a.actors {
+				if done := x.err == nil; done != (at == 3) || !done && !errors.Is(x.err, elastic.ErrLeft) {
+					t.Errorf("all leave in step %d: %s: %v", at, x.self.ID, x.err)
+				}
+			}
+		})
+	}
+}

@@ -147,6 +147,10 @@ func (j *job) advanced(was, o outcome) {
 func (j *job) sessions(ctx context.Context) error {
 	for epoch := uint64(0); ; {
 		s, err := j.group.Next(ctx, epoch)
+		// All members have left. Nobody else can report the last step, or commit it in another way.
+		if errors.Is(err, elastic.ErrLast) && !j.state.void {
+			j.stable(elastic.View{Members: []elastic.Member{j.group.Self()}}, 0)
+		}
 		// This peer has committed the last step, so it is no failure that the others have left.
 		if err != nil && j.finished() && !j.state.void && ctx.Err() == nil {
 			return j.endAlone(ctx)
@@ -188,7 +192,7 @@ func (j *job) finished() bool {
 // endAlone ends a job at a peer that has committed the last step and gets no further session,
 // which is no error of the job.
 //
-// The step is not reported unless it was already stable. If the other peers were cut off rather
+// The step is not reported unless it was already stable, or this peer was the last member. If the other peers were cut off rather
 // than killed, they may lack this peer's part of the commit record, and commit the step with
 // other shares. If the step was stable at another peer, the report of that peer contains this peer's
 // part.

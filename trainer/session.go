@@ -155,12 +155,18 @@ func (j *job) learn(s *elastic.Session, reports []rankReport) error {
 	if found := j.step.audits.learn(s, j.state.committed(), reports); found != nil {
 		j.group.Emit(s.View.Epoch, j.state.committed(), found)
 	}
-	last, self := j.state.last, s.View.Members[s.Rank].ID
-	if last.Step > 0 && j.reporter.stable(last, s.View, self, j.step.work, j.finished()) {
-		j.group.Stable(last.Step)
-		j.saver.stable(j.state, s.Rank == 0, j.finished())
-	}
+	j.stable(s.View, s.Rank)
 	return nil
+}
+
+// stable records that all members of v, in which this peer has the given rank, have committed the
+// last step.
+func (j *job) stable(v elastic.View, rank int) {
+	last := j.state.last
+	if last.Step > 0 && j.reporter.stable(last, v, v.Members[rank].ID, j.step.work, j.finished()) {
+		j.group.Stable(last.Step)
+		j.saver.stable(j.state, rank == 0, j.finished())
+	}
 }
 
 // mostResyncs is the number of times that a peer may be re-synced. A machine that diverges more
