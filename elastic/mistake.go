@@ -1,12 +1,14 @@
 package elastic
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/event"
 )
 
@@ -30,24 +32,21 @@ func (e mistakeError) Is(target error) bool { return target == collective.ErrMis
 // Unwrap returns the error with the text.
 func (e mistakeError) Unwrap() error { return e.error }
 
-// maxMistake bounds the text of a mistake in a heartbeat, in bytes. The text of a revocation has the
-// same limit.
+// maxMistake bounds the text of a mistake in a heartbeat, in bytes. The text of a revocation has
+// the same limit.
 const maxMistake = 200
 
 // textOf returns the description of a mistake, without the places that have passed err on.
 func textOf(err error) string {
 	var found mistakeError
-	var aborted *collective.AbortError
-	var calls *collective.MismatchError
-	switch {
-	case errors.As(err, &found):
+	if errors.As(err, &found) {
 		return found.Error()
-	case errors.As(err, &aborted) && aborted.Mistake:
-		return aborted.Cause
-	case errors.As(err, &calls):
-		return calls.Error()
 	}
-	return err.Error()
+	cause := transport.CauseOf(0, err)
+	if aborted, ok := cause.(*collective.AbortError); ok {
+		return aborted.Cause
+	}
+	return cause.Error()
 }
 
 // mistakeTerm bounds the wait for the members that do not know of a mistake yet. A member of an
@@ -55,10 +54,10 @@ func textOf(err error) string {
 const mistakeTerm = 10 * time.Second
 
 // mistaken ends the loops of all members because of a mistake of the program, which err describes.
-// It returns when the members that watch this one know of the mistake or are certainly gone, and at
-// the latest mistakeTerm after this member has learned of the mistake. A newcomer ends alone: members
-// believe only members.
-func (d *driver) mistaken(err error) {
+// It returns when the members that watch this one know of the mistake or are certainly gone, when
+// ctx ends, and at the latest mistakeTerm after this member has learned of the mistake. A newcomer
+// ends alone: members believe only members.
+func (d *driver) mistaken(ctx context.Context, err error) {
 	_, _ = ask(&d.loop, func() any { d.learnMistake(d.ep.Self.ID, textOf(err)); return nil }) // returns when the time of the mistake is recorded
 	poll := time.NewTicker(tickPeriod)
 	defer poll.Stop()
@@ -68,7 +67,11 @@ func (d *driver) mistaken(err error) {
 		if known || !ok || now.phase != inside {
 			return
 		}
-		<-poll.C
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -86,7 +89,8 @@ func (d *driver) learnMistake(from ID, text string) {
 	d.heartbeats.sendAll()
 }
 
-// knowMistake reports whether the members that watch this one know of a mistake, or are certainly gone.
+// knowMistake reports whether the members that watch this one know of a mistake, or are certainly
+// gone.
 func (r *roster) knowMistake() bool {
 	return !slices.ContainsFunc(r.watched(), func(id ID) bool {
 		p := r.peerOf(id)

@@ -182,3 +182,35 @@ func (f *fallible) test(t *testing.T) {
 		t.Errorf("%s: n=%d, slow peer %d at %v for %v, all=%v, exit=%v, %v: %v", bad, f.n, f.slow, f.at, f.pause, f.all, f.exit, time.Since(begun), f.errs)
 	}
 }
+
+// The end of the context ends the wait for a peer that does not run and does not know of the mistake.
+func TestTheContextEndsTheWaitForOthers(t *testing.T) {
+	for _, leave := range []func() bool{func() bool { return false }, func() bool { panic("a bug") }} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			f := &fallible{n: 2}
+			var took time.Duration
+			f.loop.loop = func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) (err error) {
+				var made time.Time
+				defer func() {
+					if wrong {
+						_ = recover()
+						err, took = g.Err(), time.Since(made)
+					}
+				}()
+				return inBody(func(context.Context, *elastic.Turn, *ledger) bool {
+					made = time.Now()
+					f.network.Stop(f.id(0))
+					time.AfterFunc(2*time.Second, cancel)
+					time.AfterFunc(20*time.Second, func() { f.network.Continue(f.id(0)) })
+					return leave()
+				})(ctx, g, l, wrong)
+			}
+			f.start(ctx)()
+			if !errors.Is(f.errs[1], collective.ErrMistake) || took != 2*time.Second {
+				t.Errorf("the loop ended after %v: %v", took, f.errs[1])
+			}
+		})
+	}
+}

@@ -30,7 +30,7 @@ func (g *Group) Next(ctx context.Context, epoch uint64) (_ *Session, err error) 
 		d := g.current()
 		d.loop.do(d.entry.end)
 		if errors.Is(err, collective.ErrMistake) {
-			d.mistaken(err)
+			d.mistaken(ctx, err)
 		}
 	}()
 	for {

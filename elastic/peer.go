@@ -22,8 +22,9 @@ type peer struct {
 	blamed     time.Time     // when this peer last named the member as the only culprit of a stall
 }
 
-// leaves returns, for the log, why the member left; "" if this peer does not know. A member for which this peer recently waited
-// counts as stalled even if the member's own report has not arrived yet.
+// leaves returns, for the log, why the member left; "" if this peer does not know. A member for
+// which this peer recently waited counts as stalled even if the member's own report has not arrived
+// yet.
 func (p *peer) leaves(now time.Time) string {
 	switch {
 	case p.heartbeat.Stalled || !p.heartbeat.Leaving && now.Sub(p.blamed) < makeWayAfter:

@@ -1,6 +1,11 @@
 package elastic
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+)
 
 // Only the first reason to leave counts. notBusy withdraws a reason only if that reason is the
 // present one.
@@ -30,5 +35,20 @@ func TestSelfReport(t *testing.T) {
 	r.notBusy("evaluating")
 	if got := r.get(); got.Busy != "" {
 		t.Errorf("still busy: %+v", got)
+	}
+}
+
+// The text for the other members describes the mistake, without the calls that have passed it on.
+func TestTextOfAMistake(t *testing.T) {
+	waits := &collective.DeadlockError{Waits: []collective.DeadlockWait{{Rank: 0, Sends: true}, {Rank: 1}}}
+	for want, err := range map[string]error{
+		"wrong":                   mistakef("%w", fmt.Errorf("wrong")),
+		"the cause":               &collective.AbortError{Rank: 3, Cause: "the cause", Mistake: true},
+		waits.Error():             waits,
+		"elastic: bad argument 3": fmt.Errorf("bad argument 3"),
+	} {
+		if got := textOf(fmt.Errorf("elastic: %w", err)); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

@@ -66,7 +66,7 @@ func (g *Group) Steps(ctx context.Context, state State, until int64, options ...
 			err = l.sessions(yield)
 		}
 		if errors.Is(err, collective.ErrMistake) {
-			g.current().mistaken(err)
+			g.current().mistaken(l.ctx, err)
 		}
 		g.loops.err = nil
 		switch {
@@ -138,6 +138,7 @@ func (l *loop) mistake(format string, args ...any) error {
 func (l *loop) prepare(options []Option) error {
 	g := l.group
 	if l.ctx == nil {
+		l.ctx = context.Background() // for the end of the loop
 		return errNoContext
 	}
 	if l.until < 0 {
@@ -308,7 +309,7 @@ func (l *loop) body(t *Turn, yield func(*Turn) bool) error {
 			// The panic continues, and skips the end of Steps.
 			l.group.loops.err = l.leftEarly(t)
 			if errors.Is(l.group.loops.err, collective.ErrMistake) {
-				d.mistaken(l.group.loops.err)
+				d.mistaken(l.ctx, l.group.loops.err)
 			}
 		}
 	}()

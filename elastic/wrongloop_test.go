@@ -178,6 +178,12 @@ func wrongArguments() []wrongLoop {
 			}
 			return g.Err()
 		}},
+		{name: "nil context", want: "the context is nil", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
+			if wrong {
+				ctx = nil
+			}
+			return straight(40)(ctx, g, l)
+		}},
 		{name: "map in gob", want: "the order of a map is random", loop: func(ctx context.Context, g *elastic.Group, l *ledger, wrong bool) error {
 			state := elastic.Gob(&l.step, &l.sums)
 			if wrong {

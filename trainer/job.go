@@ -38,11 +38,11 @@ type job struct {
 // leaves them undefined.
 //
 // Some errors are no mistake of the program: elastic.ErrLeft if this peer has left as asked, before
-// the last step, elastic.ErrFinished if it came after the job had finished, elastic.ErrQuorum if too
-// few peers were left for too long, and other errors that wrap elastic.ErrNoView. A program that ends
-// with any status after the first two is no failure for package launch. ErrNotFinite is returned at
-// every peer. Once this peer has committed the last step, a failure of the group is no longer an
-// error.
+// the last step, elastic.ErrFinished if it came after the job had finished, elastic.ErrQuorum if
+// too few peers were left for too long, and other errors that wrap elastic.ErrNoView. A program
+// that ends with any status after the first two is no failure for package launch. ErrNotFinite is
+// returned at every peer. Once this peer has committed the last step, a failure of the group is no
+// longer an error, unless it is a mistake of the program (collective.ErrMistake).
 func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) error {
 	return New(group, model, cfg).run(ctx, func(*job) {})
 }
@@ -151,8 +151,9 @@ func (j *job) sessions(ctx context.Context) error {
 		if errors.Is(err, elastic.ErrLast) && !j.state.void {
 			j.stable(elastic.View{Members: []elastic.Member{j.group.Self()}}, 0)
 		}
-		// This peer has committed the last step, so it is no failure that the others have left.
-		if err != nil && j.finished() && !j.state.void && ctx.Err() == nil {
+		// This peer has committed the last step, so it is no failure that the others have left. A
+		// mistake of the program is one.
+		if err != nil && !errors.Is(err, collective.ErrMistake) && j.finished() && !j.state.void && ctx.Err() == nil {
 			return j.endAlone(ctx)
 		}
 		if err != nil {
@@ -160,7 +161,7 @@ func (j *job) sessions(ctx context.Context) error {
 		}
 		epoch = s.View.Epoch
 		if err := j.saver.enter(j.group.Run(), s, j.state.committed()); err != nil {
-			return j.refuse(s, err)
+			return j.refuse(ctx, s, err)
 		}
 		if err = j.session(ctx, s); err == nil || !goOn(err) {
 			return err
@@ -168,14 +169,18 @@ func (j *job) sessions(ctx context.Context) error {
 	}
 }
 
-// refuse ends the run because the folder of its checkpoints belongs to another run. At the beginning
-// of a job it ends at all peers: nothing is lost yet, and the user has to decide. From a running job
-// only this peer leaves, which has joined.
-func (j *job) refuse(s *elastic.Session, err error) error {
-	if firstView(s) {
-		s.Comm.Revoke(&collective.AbortError{Rank: s.Rank, Cause: err.Error(), Mistake: true})
-	} else {
+// refuse ends the run because the folder of its checkpoints belongs to another run. At the
+// beginning of a job it ends at all peers: nothing is lost yet, and the user has to decide. From a
+// running job only this peer leaves, which has joined.
+func (j *job) refuse(ctx context.Context, s *elastic.Session, err error) error {
+	if !firstView(s) {
 		j.group.Leave()
+		return err
+	}
+	// Next fails when the others know of the mistake. If the session broke for another reason before,
+	// the next session ends by the mistake.
+	for again := error(nil); again == nil; s, again = j.group.Next(ctx, s.View.Epoch) {
+		s.Comm.Revoke(&collective.AbortError{Rank: s.Rank, Cause: err.Error(), Mistake: true})
 	}
 	return err
 }
@@ -192,10 +197,10 @@ func (j *job) finished() bool {
 // endAlone ends a job at a peer that has committed the last step and gets no further session,
 // which is no error of the job.
 //
-// The step is not reported unless it was already stable, or this peer was the last member. If the other peers were cut off rather
-// than killed, they may lack this peer's part of the commit record, and commit the step with
-// other shares. If the step was stable at another peer, the report of that peer contains this peer's
-// part.
+// The step is not reported unless it was already stable, or this peer was the last member. If the
+// other peers were cut off rather than killed, they may lack this peer's part of the commit record,
+// and commit the step with other shares. If the step was stable at another peer, the report of that
+// peer contains this peer's part.
 func (j *job) endAlone(ctx context.Context) error {
 	if err := j.decisions.decideAlone(ctx, j.state.committed()); err != nil {
 		return err

@@ -1,15 +1,19 @@
 package trainer_test
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/testing/simnet"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/checkpoint"
 )
@@ -69,6 +73,46 @@ func TestAFreshJobInTheFolderOfAnother(t *testing.T) {
 	}
 	if got := runs(t, dir); !slices.Equal(got, before) || len(files(t, dir)) != 2 {
 		t.Errorf("files %v of runs %v", files(t, dir), got)
+	}
+}
+
+// A refused job ends also at a peer that does not run for a while: the peer does not take the ends
+// of the others for deaths, and does not train without them.
+func TestARefusalReachesASlowPeer(t *testing.T) {
+	dir := save(t, 1, churning(7, true), 2)
+	for refused := range 3 {
+		for at := time.Duration(0); at < 30*time.Millisecond; at += time.Millisecond {
+			synctest.Test(t, func(t *testing.T) {
+				s := stage(3, churning(9, true), func(simnet.Message) bool { return false })
+				slow := (refused + 1) % 3
+				var mu sync.Mutex
+				s.adjust = func(x *actor) {
+					if x.self.Index == refused {
+						x.cfg.Checkpoint.Dir = dir
+					}
+					x.train = func(ctx context.Context, g *elastic.Group, m trainer.Model) error {
+						err := trainer.Run(ctx, g, m, x.cfg)
+						s.net.Kill(x.self.ID) // the process exits at once, and its launcher tells the others
+						mu.Lock()
+						defer mu.Unlock()
+						for _, other := range s.actors {
+							if other.group != nil {
+								other.group.Dead(x.self.ID)
+							}
+						}
+						return err
+					}
+				}
+				time.AfterFunc(at, func() { s.net.Stop(s.first[slow].ID) })
+				time.AfterFunc(at+600*time.Millisecond, func() { s.net.Continue(s.first[slow].ID) })
+				s.play(t)
+				for _, x := range s.actors {
+					if x.err == nil || !strings.Contains(x.err.Error(), "belongs to another run") || len(x.steps) > 0 {
+						t.Errorf("peer %d refused, peer %d slow at %v: peer %d has the error %v after %d steps", refused, slow, at, x.self.Index, x.err, len(x.steps))
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/testing/simnet"
 	"github.com/elrun/elrun/trainer"
@@ -220,6 +221,23 @@ func TestWrongLoopsOfPoints(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// A mistake that is found after the last step is an error at all peers: they have different
+// programs.
+func TestAMistakeAtTheLastPoint(t *testing.T) {
+	runGroups(t, 2, nil, func(ctx context.Context, g *elastic.Group) error {
+		run := trainer.New(g, newCounter(2, 2).Model(), counting(9))
+		for p := range run.Points(ctx, 3) {
+			if p.Step < p.Of || g.Self().Index == 0 {
+				_, _ = p.Sum(trainer.Score{})
+			}
+		}
+		if s := run.Status(); !errors.Is(s.Err, collective.ErrMistake) || s.Step != s.Of {
+			t.Errorf("peer %d: %+v", g.Self().Index, s)
+		}
+		return nil
+	})
 }
 
 // A program may also leave the loop after it has called Stop.
