@@ -4,17 +4,19 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/local"
 	"github.com/elrun/elrun/trainer/optim"
+	"github.com/elrun/elrun/transport/mem"
 )
 
 // A line is fitted to points by paths of ten local steps, with two paths in a round. Under "elrun -n 2" each of the two peers
 // would compute one of them.
 func ExampleWrap() {
 	ctx := context.Background()
-	group, err := launch.Init(ctx)
+	self := elastic.Member{ID: "self"} // a program calls launch.Init instead
+	group, err := elastic.Join(ctx, elastic.Config{Endpoint: mem.NewNetwork().Endpoint(self), Peers: []elastic.Member{self}})
 	if err != nil {
 		fmt.Println(err)
 		return
