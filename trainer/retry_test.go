@@ -67,7 +67,11 @@ func TestRetries(t *testing.T) {
 						t.Errorf("step %d, samples %d, want %d, %d", r.Step, r.Samples, step, samples)
 					}
 				}
-				return func() { open-- }, nil
+				return func() {
+					mu.Lock()
+					defer mu.Unlock()
+					open--
+				}, nil
 			}
 			a.play(t)
 			a.check(t, fmt.Sprintf("%d deaths", most))

@@ -188,10 +188,10 @@ func (s *State) Stable(session *elastic.Session, last bool) error {
 	default: // the previous write goes on: a later step is saved
 		return nil
 	}
-	h := s.copy()
+	h, epoch := s.copy(), s.epoch
 	s.writing.Go(func() {
 		defer func() { s.idle <- struct{}{} }()
-		s.write(h)
+		s.write(h, epoch)
 	})
 	if last {
 		s.wait()
@@ -234,7 +234,7 @@ func (s *State) now() {
 	}
 	s.wait()
 	defer s.group.Busy(busySaving)()
-	s.write(s.copy())
+	s.write(s.copy(), s.epoch)
 }
 
 // busySaving is what this peer does while it waits for a disk.
@@ -261,15 +261,16 @@ func (s *State) copy() Header {
 	return Header{Step: *s.step, Run: s.group.Run().ID, Written: time.Now().UnixNano()}
 }
 
-// write writes the copy to disk. An error is logged and does not end the job.
-func (s *State) write(h Header) {
+// write writes the copy to disk, in a session of the given epoch. An error is logged and does not end
+// the job.
+func (s *State) write(h Header, epoch uint64) {
 	begun, path := time.Now(), Path(s.cfg.Dir, h.Step)
-	s.group.Emit(s.epoch, h.Step, event.Saving{Path: path})
+	s.group.Emit(epoch, h.Step, event.Saving{Path: path})
 	_, err := Write(s.cfg.Dir, h, s.copied)
 	if err != nil {
-		s.group.Emit(s.epoch, h.Step, event.Saving{Path: path, Failed: err.Error()})
+		s.group.Emit(epoch, h.Step, event.Saving{Path: path, Failed: err.Error()})
 	} else {
-		s.group.Emit(s.epoch, h.Step, event.Checkpoint{Path: path, MS: float64(time.Since(begun)) / float64(time.Millisecond)})
+		s.group.Emit(epoch, h.Step, event.Checkpoint{Path: path, MS: float64(time.Since(begun)) / float64(time.Millisecond)})
 		err = Keep(s.cfg.Dir, s.cfg.Keep, h.Step)
 	}
 	if err != nil {
