@@ -170,9 +170,9 @@ func (l *loop) unlogged(t *Turn) ([]metric, error) {
 	return all, nil
 }
 
-// gatherMetrics exchanges metrics, of which this member has mine, and combines them, if a member
-// writes a step event (record.logs) and there are any. Otherwise it returns nil. All members make
-// the same decision, from the records.
+// gatherMetrics returns the combined metrics of all members; mine are those of this member. It
+// exchanges them only if a member has some and a member writes a step event (record.logs), and
+// otherwise returns nil. All members make the same decision, from the records.
 func (l *loop) gatherMetrics(s *Session, mine []metric, all []record) (map[string]float64, error) {
 	if !slices.ContainsFunc(all, func(r record) bool { return r.logs }) || !slices.ContainsFunc(all, func(r record) bool { return r.metrics != 0 }) {
 		return nil, nil

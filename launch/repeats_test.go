@@ -20,8 +20,8 @@ func wordsOf(text string) *lastWords {
 	return w
 }
 
-// Two deaths by themselves, with the same status, of which the second computes a part of the first, are a mistake of the program.
-// Anything else is none.
+// If two processes end by themselves with the same status, the second while it computes a part of the first, the program has a
+// mistake. No other end is one.
 func TestRepeats(t *testing.T) {
 	broke := func(index, code int) Exit { return Exit{Index: index, Code: code} }
 	part := retryOrder{Seq: 1, Step: 12, Samples: []int{7, 1234}, Of: []string{"a"}}

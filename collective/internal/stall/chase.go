@@ -63,7 +63,7 @@ const (
 // the exported fields; the chase owns the other fields.
 type Wait struct {
 	transport.Envelope
-	For      []int         // ranks for all of which the call waits, to receive or to send
+	For      []int         // the call waits for all these ranks, to receive or to send
 	Since    time.Duration // time of the last message that the call sent or received
 	Blocking bool          // the caller waits for the end of the call and does nothing else
 	// Oldest is the wait of the oldest call that blocks this rank; nil if there is no such call, or
