@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -25,6 +26,12 @@ type outcome struct {
 type share struct {
 	Peer         elastic.ID // the member
 	Microbatches [][2]int   // [first, end) ranges in ascending order
+}
+
+// previous returns the peer before a peer in rank order; before the first peer stands the last one.
+func (o outcome) previous(id elastic.ID) elastic.ID {
+	at := slices.IndexFunc(o.Shares, func(s share) bool { return s.Peer == id })
+	return o.Shares[(at+len(o.Shares)-1)%len(o.Shares)].Peer
 }
 
 // share returns the part of a peer, and whether the peer was a member in this step.

@@ -31,6 +31,7 @@ type reporter struct {
 	digest func(step int64) string
 
 	reported int64 // last reported step
+	ended    bool  // it was reported as the last step of the job
 	// before is the outcome of the step before the last committed step; zero if unknown.
 	before    outcome
 	witnesses []elastic.ID // members at the time of the last report
@@ -64,7 +65,7 @@ func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work, 
 	} else if lost != nil {
 		p.report(o, share{}, own, lost)
 	}
-	p.reported, p.witnesses = o.Step, nil
+	p.reported, p.ended, p.witnesses = o.Step, final, nil
 	for _, m := range v.Members {
 		p.witnesses = append(p.witnesses, m.ID)
 	}
@@ -83,7 +84,7 @@ func (p *reporter) superseded(o outcome, self elastic.ID, own work, by int64) {
 	p.report(o, mine, own, nil)
 	// The current members are unknown here, so every contributor counts as a member. The next report
 	// then names the parts of members that are gone.
-	p.reported, p.witnesses = o.Step, nil
+	p.reported, p.ended, p.witnesses = o.Step, false, nil
 	for _, s := range o.Shares {
 		p.witnesses = append(p.witnesses, s.Peer)
 	}
@@ -98,7 +99,8 @@ func (p *reporter) unreported(o outcome, v elastic.View) []event.Contribution {
 	gone := func(id elastic.ID) bool { return v.Rank(id) < 0 }
 	goneSince := func(id elastic.ID) bool { return gone(id) && slices.Contains(p.witnesses, id) }
 	if o.Step == p.reported {
-		return contributions(o, goneSince)
+		// The report of the last step of a job has the part of the next peer, see withNext.
+		return contributions(o, func(id elastic.ID) bool { return goneSince(id) && !(p.ended && !gone(o.previous(id))) })
 	}
 	lost := contributions(o, gone)
 	if p.before.Step == p.reported {
@@ -111,9 +113,7 @@ func (p *reporter) unreported(o outcome, v elastic.View) []event.Contribution {
 // a job. That peer may die before it reports its part, or may not learn that the step is stable,
 // and there is no later step whose report could name it.
 func withNext(lost []event.Contribution, o outcome, self elastic.ID) []event.Contribution {
-	at := slices.IndexFunc(o.Shares, func(s share) bool { return s.Peer == self })
-	next := o.Shares[(at+1)%len(o.Shares)].Peer
-	for _, c := range contributions(o, func(id elastic.ID) bool { return id == next && id != self }) {
+	for _, c := range contributions(o, func(id elastic.ID) bool { return o.previous(id) == self && id != self }) {
 		if !slices.ContainsFunc(lost, func(l event.Contribution) bool { return l.Peer == c.Peer && l.Step == c.Step }) {
 			lost = append(lost, c)
 		}

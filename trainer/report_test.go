@@ -181,3 +181,36 @@ func TestSupersededSteps(t *testing.T) {
 		t.Errorf("reported %v, log %v", a.steps, a.known)
 	}
 }
+
+// If peers are gone after the last step was reported, it is reported again only if the report of a
+// peer that is still there has not their parts.
+func TestTheLastStepIsReportedOnce(t *testing.T) {
+	for gone := 1; gone < 4; gone++ { // the last ranks of four
+		var all []*listener
+		lines := make(map[elastic.ID]int)
+		for i := range 4 {
+			l := newListener(elastic.ID(fmt.Sprint("p", i)))
+			emit := l.emit
+			l.emit = func(epoch uint64, step int64, body event.Body) {
+				lines[l.id]++
+				emit(epoch, step, body)
+			}
+			all = append(all, l)
+		}
+		o := outcomeOfStep(1, all)
+		for _, view := range []elastic.View{viewOfPeers(all), viewOfPeers(all[:4-gone])} {
+			for _, m := range view.Members {
+				l := all[slices.IndexFunc(all, func(l *listener) bool { return l.id == m.ID })]
+				l.commit(o)
+				l.stable(o, view, l.id, work{}, true)
+			}
+		}
+		again := 0
+		for _, n := range lines {
+			again += n - 1
+		}
+		if missing := gone - 1; (again > 0) != (missing > 0) || lines["p0"] > 2 {
+			t.Errorf("%d peers are gone, %d parts are missing: %v lines", gone, missing, lines)
+		}
+	}
+}
