@@ -132,8 +132,18 @@ func (c *console) abandon() {
 }
 
 // say prints a line of the launcher on standard error. It never waits. The line may contain text of
-// peers and strangers: control characters are replaced, and a long line is cut to lineRoom bytes.
-func (c *console) say(line string) { c.sayWhole(clip(line, lineRoom)) }
+// peers and strangers: control characters are replaced, and a long line is cut, on a terminal to
+// lineRoom bytes and in a file to fileRoom bytes.
+func (c *console) say(line string) {
+	room := fileRoom
+	if c.live {
+		room = lineRoom
+	}
+	c.sayWhole(clip(line, room))
+}
+
+// fileRoom is the maximum length of a line of the launcher that does not go to a terminal.
+const fileRoom = 1000
 
 // sayWhole is say without the limit of length, for lines that people need in full, such as
 // tickets.
