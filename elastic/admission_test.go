@@ -89,7 +89,7 @@ func (r *rig) come(ctx context.Context, w *world, id elastic.ID, speed int64) (*
 		return nil, err
 	}
 	l := &loop{g: g, state: &judging{w: w, self: id}, until: r.until, pause: r.pause}
-	g.Hold(l.state, nil)
+	g.Sessions().Hold(l.state, nil)
 	return l, errors.Join(l.run(ctx), l.state.right(), g.Close())
 }
 
@@ -264,10 +264,10 @@ func TestParkedPeerLeaves(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			g.Hold(&judging{w: w, self: "newcomer"}, nil)
+			g.Sessions().Hold(&judging{w: w, self: "newcomer"}, nil)
 			stop := time.AfterFunc(2*time.Second, g.Leave)
 			defer stop.Stop()
-			_, err = g.Next(ctx, 0)
+			_, err = g.Sessions().Next(ctx, 0)
 			if err := errors.Join(want(err, elastic.ErrLeft), g.Close()); err != nil {
 				t.Error(err)
 			}

@@ -4,10 +4,69 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // ErrFinished means that the job had finished before this peer was admitted.
 var ErrFinished = fmt.Errorf("%w: the job has finished", ErrNoView)
+
+// Admin is the launcher's side of a Group: it tells what the launcher has observed, and decides who
+// may be a member. The program of a peer does not need it. The methods are safe for concurrent use.
+type Admin struct{ g *Group }
+
+// Admin returns the launcher's side of the group.
+func (g *Group) Admin() Admin { return Admin{g} }
+
+// Begin tells a newcomer that no member lives, and which peers form a new first view; this peer is
+// one of them. Only a launcher that has started all peers can call Begin, because only such a
+// launcher observes all deaths. A peer that does not wait to join ignores the call. Begin does not
+// block.
+func (a Admin) Begin(first []Member) {
+	if a.g.made() {
+		a.g.endWait(anewError{first})
+	}
+}
+
+// Finished tells a newcomer that the job has finished: its Next returns ErrFinished. Finished does not
+// block.
+func (a Admin) Finished() {
+	if a.g.made() {
+		a.g.endWait(ErrFinished)
+	}
+}
+
+// Dead reports that the process of a member has ended. The caller must be certain of the end, like
+// a launcher that has the wait status of the process.
+func (a Admin) Dead(id ID) {
+	if a.g.made() {
+		a.g.current().dead(id)
+	}
+}
+
+// Heard returns the time since the last message of each member that this peer watches: all members
+// in a small group, at most four others in a large one.
+func (a Admin) Heard() map[ID]time.Duration {
+	if !a.g.made() {
+		return make(map[ID]time.Duration)
+	}
+	d := a.g.current()
+	if d == nil {
+		return make(map[ID]time.Duration)
+	}
+	out, ok := ask(&d.loop, func() map[ID]time.Duration {
+		out := make(map[ID]time.Duration)
+		for _, id := range d.watched() {
+			if p := d.peerOf(id); p != nil && p.spoke {
+				out[id] = max(0, time.Since(p.last))
+			}
+		}
+		return out
+	})
+	if !ok {
+		return make(map[ID]time.Duration)
+	}
+	return out
+}
 
 // anewError ends a newcomer's wait for members. The launcher sends it when it has observed that no
 // member lives. It names the members of a new first view.
@@ -28,16 +87,6 @@ type orders struct {
 func newOrders() orders {
 	return orders{leaves: make(chan struct{}), reason: make(chan error, 1)}
 }
-
-// Begin tells a newcomer that no member lives, and which peers form a new first view; this peer is
-// one of them. Only a launcher that has started all peers can call Begin, because only such a
-// launcher observes all deaths. A peer that does not wait to join ignores the call. Begin does not
-// block.
-func (o *orders) Begin(first []Member) { o.endWait(anewError{first}) }
-
-// Finished tells a newcomer that the job has finished: Next returns ErrFinished. Finished does not
-// block.
-func (o *orders) Finished() { o.endWait(ErrFinished) }
 
 // leave orders the group to leave.
 func (o *orders) leave() { o.leaving.Do(func() { close(o.leaves) }) }

@@ -197,7 +197,7 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 	}
 	g.loops.peers = len(all)
 	// The gathered records show that all members have committed the step.
-	g.Stable(t.step)
+	g.Sessions().Stable(t.step)
 	d.learn(all)
 	// A comparison needs the digests of all members.
 	d.due = !slices.ContainsFunc(all, func(r record) bool { return !r.cheap })
@@ -319,7 +319,7 @@ func (l *loop) report(t *Turn, metrics map[string]float64) {
 	if shares := d.changed(t.samples); shares != nil {
 		g.loops.told = shares.New
 		if t.session.speaks() {
-			g.Emit(t.session.View.Epoch, t.step, *shares)
+			g.Sessions().Emit(t.session.View.Epoch, t.step, *shares)
 		}
 	}
 	if !l.logs(t) && len(metrics) == 0 {
@@ -332,7 +332,7 @@ func (l *loop) report(t *Turn, metrics map[string]float64) {
 	if t.hi > t.lo {
 		ranges = append(ranges, [2]int{t.lo, t.hi})
 	}
-	g.Emit(t.session.View.Epoch, t.step, event.Step{
+	g.Sessions().Emit(t.session.View.Epoch, t.step, event.Step{
 		Microbatches: ranges, ShareSamples: t.hi - t.lo, Samples: max(0, t.samples), Recomputed: recomputed, Of: l.until,
 		ComputeMS: milliseconds(t.computing()), CommMS: milliseconds(t.ended.Sub(t.begun) - t.computing()),
 		StepMS: milliseconds(time.Since(t.begun)), PredictedMS: milliseconds(t.predicted), Metrics: metrics,

@@ -25,7 +25,7 @@ func (p *peers) run(t *testing.T, until int64, dead func(i int) bool, before fun
 		l := &loop{g: g, state: new(replayer), until: until, pause: 10 * time.Millisecond,
 			before: func(step int64, _ uint64) { before(i, step) }}
 		loops[i] = l
-		g.Hold(l.state, nil)
+		g.Sessions().Hold(l.state, nil)
 		return errors.Join(l.run(ctx), g.Close())
 	})
 	for i, err := range errs {
@@ -128,12 +128,12 @@ func (p *peers) launch(t *testing.T, until int64, groups []*elastic.Group, dead 
 				<-time.After(20 * time.Millisecond)
 				for k, o := range groups {
 					if !dead[k] {
-						o.Dead(p.members[i].ID)
+						o.Admin().Dead(p.members[i].ID)
 					}
 				}
 			}
 		}
-		g.Hold(l.state, nil)
+		g.Sessions().Hold(l.state, nil)
 		err = errors.Join(l.run(ctx), g.Close())
 		if dead[i] {
 			return nil
@@ -156,9 +156,9 @@ func TestRevokedByMember(t *testing.T) {
 				return err
 			}
 			state, revoked := new(replayer), false
-			g.Hold(state, nil)
+			g.Sessions().Hold(state, nil)
 			for epoch := uint64(0); state.step < 20; {
-				s, err := g.Next(ctx, epoch)
+				s, err := g.Sessions().Next(ctx, epoch)
 				if err != nil {
 					return errors.Join(err, g.Close())
 				}

@@ -22,7 +22,7 @@ func announceLeave(g *Group, reason string) {
 		if d.report.get().Failed {
 			reason = leftFailed
 		}
-		g.Emit(s.view.Epoch, d.report.committed(), event.Leave{Who: d.ep.Self.ID.Short(), Reason: reason})
+		g.Sessions().Emit(s.view.Epoch, d.report.committed(), event.Leave{Who: d.ep.Self.ID.Short(), Reason: reason})
 	})
 }
 

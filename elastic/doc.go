@@ -47,21 +47,22 @@
 // that [Vectors], [Gob] or [Binary] makes; its body uses [Turn.Part] and Turn.Comm,
 // [Turn.Report] to show a loss, and seldom [Turn.Stop], [Turn.Fail] and [Turn.Busy]. [Equal] and [Setting] are options of Steps. Afterwards
 // [Group.Report] passes on the score, and [Group.Close] ends. The errors to tell apart are
-// [ErrLeft], [ErrFinished] and [ErrQuorum]. Config, Endpoint and the other methods of Group are for
-// package launch, package trainer and carriers.
+// [ErrLeft], [ErrFinished] and [ErrQuorum]. Config, Endpoint, [Sessions] and [Admin] are for package
+// launch, package trainer and carriers.
 //
 // # Sessions
 //
 // Below Steps is the loop over sessions, which package trainer uses:
 //
-//	g.Hold(state, settings) // how to copy the common state
+//	sessions := g.Sessions()
+//	sessions.Hold(state, settings) // how to copy the common state
 //	for epoch := uint64(0); ; {
-//		s, err := g.Next(ctx, epoch)
+//		s, err := sessions.Next(ctx, epoch)
 //		if err != nil {
 //			return err
 //		}
 //		epoch = s.View.Epoch
-//		err = work(ctx, g, s) // until it fails with collective.ErrRevoked, or s.Boundary returns true
+//		err = work(ctx, sessions, s) // until it fails with collective.ErrRevoked, or s.Boundary returns true
 //	}
 //
 // Between two steps, work calls Committed. Then all members decide together whether to leave the
@@ -74,7 +75,8 @@ package elastic
 //
 // # Parts
 //
-//	Group      the user's side: Next, Committed, Leave, Close
+//	Group      the user's side: Steps, Err, Leave, Close; and two more sides of the same struct,
+//	           Sessions (Next, Committed) and Admin (Dead, Kick)
 //	           owned by the goroutine that calls Next: heldState (the State, and how to give and
 //	           receive it), loops
 //	           shared, with locks: registration (what offers are compared with), identity,
@@ -131,7 +133,7 @@ package elastic
 // docs/elastic.md.
 //
 // A suspicion may be wrong. Then the member is put out, and joins again. A death that a launcher
-// reports (Group.Dead) is certain, and can replace the vote of the dead member. If a session broke
+// reports (Admin.Dead) is certain, and can replace the vote of the dead member. If a session broke
 // and no member is lost, a view of the same members follows (reason renew).
 //
 // A member watches at most four others, two of them on other hosts (watchring.go), so the cost per

@@ -32,7 +32,7 @@ func ExampleJoin() {
 				return
 			}
 			defer g.Close()
-			s, err := g.Next(ctx, 0)
+			s, err := g.Sessions().Next(ctx, 0)
 			if err == nil && s.Rank == 0 {
 				fmt.Println(len(s.View.Members), "members in view", s.View.Epoch)
 			}
@@ -193,7 +193,7 @@ func ExampleGob() {
 
 // The loop below Steps: sessions follow one another, and a failed step is tried again in the next
 // session.
-func ExampleGroup_Next() {
+func ExampleSessions_Next() {
 	ctx := context.Background()
 	g, err := alone(ctx)
 	if err != nil {
@@ -202,9 +202,9 @@ func ExampleGroup_Next() {
 	}
 	defer g.Close()
 	step, x := int64(0), []float64{0}
-	g.Hold(elastic.Vectors(&step, &x), nil)
+	g.Sessions().Hold(elastic.Vectors(&step, &x), nil)
 	for epoch := uint64(0); step < 3; {
-		s, err := g.Next(ctx, epoch)
+		s, err := g.Sessions().Next(ctx, epoch)
 		if err != nil {
 			fmt.Println(err)
 			return
@@ -216,7 +216,7 @@ func ExampleGroup_Next() {
 				break // the next session tries this step again
 			}
 			x[0], step = x[0]+one[0], step+1
-			if err = g.Committed(step); err != nil {
+			if err = g.Sessions().Committed(step); err != nil {
 				fmt.Println(err)
 				return
 			}

@@ -75,7 +75,7 @@ func (r *rig) run(t *testing.T) []error {
 			if r.begun != nil {
 				r.begun(i, l)
 			}
-			g.Hold(l.state, nil)
+			g.Sessions().Hold(l.state, nil)
 			err = l.run(ctx)
 			errs[i] = errors.Join(err, l.state.right(), g.Close())
 		})

@@ -48,11 +48,11 @@ func (p *peers) vouched(launcher string) {
 }
 
 // heirs counts at one member, whose group is g. After five steps in a session of the given size all
-// other members die at once, and Group.Dead reports the deaths to this member. This member
+// other members die at once, and Admin.Dead reports the deaths to this member. This member
 // continues to count up to the step until. heirs returns the error of its loop.
 func heirs(ctx context.Context, p *peers, g *elastic.Group, size int, until int64) (*loop, error) {
 	l := &loop{g: g, state: new(replayer), until: until, pause: oneStep}
-	g.Hold(l.state, nil)
+	g.Sessions().Hold(l.state, nil)
 	l.before = func(int64, uint64) {
 		if l.sizes[size] < 5 || l.sizes[1] > 0 {
 			return
@@ -65,7 +65,7 @@ func heirs(ctx context.Context, p *peers, g *elastic.Group, size int, until int6
 		after(20 * time.Millisecond)
 		for _, m := range p.members {
 			if m.ID != g.Self().ID {
-				g.Dead(m.ID)
+				g.Admin().Dead(m.ID)
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func TestForeignLauncher(t *testing.T) {
 			}
 			if i > 0 {
 				l := &loop{g: g, state: new(replayer), until: 1 << 40, pause: oneStep}
-				g.Hold(l.state, nil)
+				g.Sessions().Hold(l.state, nil)
 				_ = l.run(ctx) // ends when it is killed
 				return g.Close()
 			}
@@ -144,7 +144,7 @@ func TestLatePeerOfOneLauncher(t *testing.T) {
 					}
 					if i < 2 {
 						l := &loop{g: g, state: new(replayer), until: 1 << 40, pause: oneStep}
-						g.Hold(l.state, nil)
+						g.Sessions().Hold(l.state, nil)
 						_ = l.run(ctx) // ends when it is killed
 						return g.Close()
 					}

@@ -71,13 +71,13 @@ func (g *Group) View() View {
 // a view change: a few round trips between the members, and a new session. A view has at most
 // member.MaxGrants grants. An error that wraps the cause of ctx does not withdraw the request: the
 // members may still agree on the grant later.
-func (g *Group) Issue(ctx context.Context, grant Grant) error {
+func (a Admin) Issue(ctx context.Context, grant Grant) error {
 	what, mg := "grant "+grant.Key.Short(), toGrant(grant)
-	if !g.made() {
+	if !a.g.made() {
 		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
 	}
 	can := func(d *driver) error { return d.m.View().CanGrant(mg) }
-	return g.agree(ctx, what, can, member.Issue{Grant: mg}, func(v View) bool {
+	return a.g.agree(ctx, what, can, member.Issue{Grant: mg}, func(v View) bool {
 		_, ok := v.Grant(grant.Key)
 		return ok
 	})
@@ -86,9 +86,9 @@ func (g *Group) Issue(ctx context.Context, grant Grant) error {
 // Revoke asks the members to agree that a grant admits no further peers, and waits until they have
 // agreed. Peers that the grant has admitted stay members. Revoke returns the same errors as Issue,
 // and an error for a key without a grant.
-func (g *Group) Revoke(ctx context.Context, key ID) error {
+func (a Admin) Revoke(ctx context.Context, key ID) error {
 	what := "revoke " + key.Short()
-	if !g.made() {
+	if !a.g.made() {
 		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
 	}
 	can := func(d *driver) error {
@@ -97,7 +97,7 @@ func (g *Group) Revoke(ctx context.Context, key ID) error {
 		}
 		return nil
 	}
-	return g.agree(ctx, what, can, member.Revoke{Key: member.ID(key)}, func(v View) bool {
+	return a.g.agree(ctx, what, can, member.Revoke{Key: member.ID(key)}, func(v View) bool {
 		grant, ok := v.Grant(key)
 		return !ok || grant.Revoked
 	})
@@ -108,9 +108,9 @@ func (g *Group) Revoke(ctx context.Context, key ID) error {
 // grant that the peer has issued admits anyone. The peer need not be a member. At most
 // member.MaxBarred peers of a job can be kicked. Kick returns the same errors as Issue, and an
 // error for this peer's own ID.
-func (g *Group) Kick(ctx context.Context, id ID) error {
+func (a Admin) Kick(ctx context.Context, id ID) error {
 	what := "kick " + id.Short()
-	if !g.made() {
+	if !a.g.made() {
 		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
 	}
 	can := func(d *driver) error {
@@ -122,7 +122,7 @@ func (g *Group) Kick(ctx context.Context, id ID) error {
 		}
 		return nil
 	}
-	return g.agree(ctx, what, can, member.Kick{Peer: member.ID(id)}, func(v View) bool {
+	return a.g.agree(ctx, what, can, member.Kick{Peer: member.ID(id)}, func(v View) bool {
 		return slices.Contains(v.Barred, id)
 	})
 }
@@ -163,11 +163,11 @@ func (i *identity) agree(ctx context.Context, what string, can func(*driver) err
 
 // Returns looks for a recent member that may come back, once, under another ID, and whose ID
 // satisfies match. It returns the right by which that peer joins.
-func (g *Group) Returns(match func(ID) bool) (e Entry, ok bool) {
-	if !g.made() {
+func (a Admin) Returns(match func(ID) bool) (e Entry, ok bool) {
+	if !a.g.made() {
 		return Entry{}, false
 	}
-	d := g.current()
+	d := a.g.current()
 	e, _ = ask(&d.loop, func() Entry {
 		if d.m == nil {
 			return Entry{}

@@ -74,7 +74,7 @@ func TestUsesAreCounted(t *testing.T) {
 			var in, refused int
 			r.during = func(ctx context.Context, r *rig) {
 				after(20 * oneStep)
-				if err := r.group(0).Issue(ctx, elastic.Grant{Key: "t", Issuer: "member0", Uses: 2}); err != nil {
+				if err := r.group(0).Admin().Issue(ctx, elastic.Grant{Key: "t", Issuer: "member0", Uses: 2}); err != nil {
 					t.Error(err)
 				}
 				var all sync.WaitGroup
@@ -117,7 +117,7 @@ func TestRevokedGrant(t *testing.T) {
 			after(20 * oneStep)
 			var all sync.WaitGroup
 			defer all.Wait()
-			if err := r.group(0).Issue(ctx, elastic.Grant{Key: "t", Issuer: "member0"}); err != nil {
+			if err := r.group(0).Admin().Issue(ctx, elastic.Grant{Key: "t", Issuer: "member0"}); err != nil {
 				t.Error(err)
 			}
 			all.Go(func() {
@@ -127,10 +127,10 @@ func TestRevokedGrant(t *testing.T) {
 				}
 			})
 			after(100 * oneStep)
-			if err := r.group(2).Revoke(ctx, "t"); err != nil {
+			if err := r.group(2).Admin().Revoke(ctx, "t"); err != nil {
 				t.Error(err)
 			}
-			if err := r.group(1).Revoke(ctx, "unknown"); err == nil {
+			if err := r.group(1).Admin().Revoke(ctx, "unknown"); err == nil {
 				t.Error("a grant was revoked that there is not")
 			}
 			if _, err := r.newcomer(ctx, elastic.Member{ID: "t-late", Index: 9}); !errors.Is(err, elastic.ErrRefused) {
@@ -158,14 +158,14 @@ func TestKick(t *testing.T) {
 				var begin time.Time
 				r.during = func(ctx context.Context, r *rig) {
 					after(20 * oneStep)
-					if err := r.group(victim).Issue(ctx, elastic.Grant{Key: "t", Issuer: id}); err != nil {
+					if err := r.group(victim).Admin().Issue(ctx, elastic.Grant{Key: "t", Issuer: id}); err != nil {
 						t.Error(err)
 					}
 					if stopped {
 						r.net.Stop(id)
 					}
 					begin = time.Now()
-					if err := r.group(by).Kick(ctx, id); err != nil {
+					if err := r.group(by).Admin().Kick(ctx, id); err != nil {
 						t.Error(err)
 					}
 					if _, err := r.newcomer(ctx, elastic.Member{ID: "t-1", Index: 9}); !errors.Is(err, elastic.ErrRefused) {
@@ -201,10 +201,10 @@ func TestKickRefused(t *testing.T) {
 		r := guarded(2)
 		r.during = func(ctx context.Context, r *rig) {
 			after(20 * oneStep)
-			if err := r.group(0).Kick(ctx, "member0"); err == nil {
+			if err := r.group(0).Admin().Kick(ctx, "member0"); err == nil {
 				t.Error("it kicked itself")
 			}
-			if err := new(elastic.Group).Kick(ctx, "member0"); err == nil {
+			if err := new(elastic.Group).Admin().Kick(ctx, "member0"); err == nil {
 				t.Error("kicked by no group")
 			}
 		}
@@ -225,7 +225,7 @@ func TestComesBackAsItself(t *testing.T) {
 			adjust(i, cfg)
 			cfg.Entry = func(id elastic.ID) (elastic.Entry, error) {
 				old, _, _ := strings.Cut(string(id), ".")
-				e, ok := r.group(i).Returns(func(id elastic.ID) bool { return string(id) == old })
+				e, ok := r.group(i).Admin().Returns(func(id elastic.ID) bool { return string(id) == old })
 				if !ok {
 					return e, errors.New("it was no member")
 				}

@@ -13,7 +13,7 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Errors of Next, to be tested with errors.Is. All wrap ErrNoView.
+// Errors of Group.Err and Sessions.Next, to be tested with errors.Is. All wrap ErrNoView.
 var (
 	// ErrNoView means that no further session exists for this peer.
 	ErrNoView = errors.New("no further view")
@@ -63,7 +63,7 @@ type Config struct {
 	Entry func(ID) (Entry, error)
 
 	// Sole asserts that, as far as this peer's launcher knows, the launcher has started all peers
-	// of the job, and that the launcher reports their deaths by Group.Dead. The group itself
+	// of the job, and that the launcher reports their deaths by Admin.Dead. The group itself
 	// detects when this is no longer true because a peer of another launcher joins.
 	Sole bool
 	// Any lets any survivors go on; otherwise a majority of the voters must agree.
@@ -91,7 +91,7 @@ type Config struct {
 	// OnRetry, if set, implements Session.Retry.
 	OnRetry func(ctx context.Context, r Retry) (done func(), err error)
 	// Started, if set, is called by Join with the group that it will return, before Join waits for
-	// the other members. Leave and Dead may be called from then on.
+	// the other members. Group.Leave and Admin.Dead may be called from then on.
 	Started func(*Group)
 
 	Sink event.Sink // receives the events of this peer; nil discards them
@@ -100,11 +100,13 @@ type Config struct {
 	Closers []io.Closer
 }
 
-// Group is a peer's membership in a job. Its methods are safe for concurrent use, except that Hold,
-// OnQuorumLost, Next, Committed, Steps and Err belong to one goroutine, which also owns the State.
+// Group is a peer's membership in a job. A program trains with [Group.Steps], checks [Group.Err] and
+// ends with [Group.Close]. [Group.Sessions] and [Group.Admin] are for packages below a program. All
+// methods are safe for concurrent use, except that Steps and Err belong to one goroutine, which also
+// owns the State.
 type Group struct {
 	cfg     Config
-	onShort func() // set by OnQuorumLost
+	onShort func() // set by Sessions.OnQuorumLost
 	orders
 	identity
 	heldState
@@ -186,53 +188,6 @@ func (g *Group) join(ctx context.Context) error {
 	return err
 }
 
-// Hold registers the state that all members hold in common, and the settings on which they must
-// agree. Hold must be called before the first Next, at every member or at none.
-func (g *Group) Hold(s State, settings []Setting) {
-	if !g.made() {
-		return
-	}
-	g.register(func(t *terms) {
-		if t.state, t.settings = s, settings; s != nil {
-			t.donor = newDonor(s, g.cfg.StateRate)
-		}
-	})
-}
-
-// OnQuorumLost sets a function that Next calls when it begins to wait because too few members are
-// left, unless a failed Load has left the State undefined. OnQuorumLost must be called before the
-// first Next.
-func (g *Group) OnQuorumLost(f func()) {
-	if g.made() {
-		g.onShort = f
-	}
-}
-
-// Committed records that the state has committed a step. The program calls it after every step, in
-// the goroutine that calls Next. While a newcomer copies the state, Committed saves the state or
-// the update of the step for it; errors of State are returned. Without a State (see Hold) it
-// returns an error.
-func (g *Group) Committed(step int64) error {
-	if !g.made() {
-		return fmt.Errorf("elastic: step %d: %w", step, errNoGroup)
-	}
-	if g.state == nil {
-		return fmt.Errorf("elastic: step %d: no state is held; call Hold before the first Next", step)
-	}
-	g.broke = 0
-	if err := g.commit(step); err != nil {
-		return fmt.Errorf("elastic: step %d: %w", step, err)
-	}
-	return nil
-}
-
-// Stable records the last step that all members are known to have committed.
-func (g *Group) Stable(step int64) {
-	if g.made() {
-		g.current().stable.Store(step)
-	}
-}
-
 // Busy reports that this member makes no progress for a known reason, until done is called. Stalls
 // that this member causes meanwhile are logged with the reason, and the member is not asked to step
 // down.
@@ -245,47 +200,14 @@ func (g *Group) Busy(what string) (done func()) {
 	return func() { d.report.busy("") }
 }
 
-// Leave requests to leave the group at the next boundary. Next then returns ErrLeft. Leave does not
-// wait.
+// Leave requests to leave the group at the next boundary between two steps. Err, and Sessions.Next,
+// then return ErrLeft. Leave does not wait.
 func (g *Group) Leave() {
 	if !g.made() {
 		return
 	}
 	g.orders.leave()
 	g.current().leave(false)
-}
-
-// Dead reports that the process of a member has ended. The caller must be certain of the end, like
-// a launcher that has the wait status of the process.
-func (g *Group) Dead(id ID) {
-	if g.made() {
-		g.current().dead(id)
-	}
-}
-
-// Heard returns the time since the last message of each member that this peer watches: all members
-// in a small group, at most four others in a large one.
-func (g *Group) Heard() map[ID]time.Duration {
-	if !g.made() {
-		return make(map[ID]time.Duration)
-	}
-	d := g.current()
-	if d == nil {
-		return make(map[ID]time.Duration)
-	}
-	out, ok := ask(&d.loop, func() map[ID]time.Duration {
-		out := make(map[ID]time.Duration)
-		for _, id := range d.watched() {
-			if p := d.peerOf(id); p != nil && p.spoke {
-				out[id] = max(0, time.Since(p.last))
-			}
-		}
-		return out
-	})
-	if !ok {
-		return make(map[ID]time.Duration)
-	}
-	return out
 }
 
 // Self returns this peer, under its present identity. The ID changes when a fenced peer comes back,
@@ -298,16 +220,6 @@ func (g *Group) Self() Member {
 		return d.ep.Self
 	}
 	return g.cfg.Self
-}
-
-// Emit writes an event of this peer to the job's log. epoch and step are 0 where they do not apply.
-func (g *Group) Emit(epoch uint64, step int64, body event.Body) {
-	if !g.made() {
-		return
-	}
-	self := g.Self()
-	g.cfg.Sink.Emit(event.Event{Time: time.Now(), Peer: self.ID.Short(), Index: self.Index,
-		Epoch: epoch, Step: step, Body: body})
 }
 
 // emitter returns a function that logs events under an identity.
@@ -330,7 +242,7 @@ func (g *Group) Close() error {
 		return nil
 	}
 	if done, epoch := g.outcome.get(); done != nil {
-		g.Emit(epoch, done.Steps, *done)
+		g.Sessions().Emit(epoch, done.Steps, *done)
 	}
 	var errs []error
 	if d != nil {

@@ -29,7 +29,7 @@ func TestJoin(t *testing.T) {
 				if err := collective.AllGather(ctx, s.Comm, all, []int64{int64(s.Rank)}); err != nil {
 					return err
 				}
-				if again, err := g.Next(ctx, 0); again != s || err != nil {
+				if again, err := g.Sessions().Next(ctx, 0); again != s || err != nil {
 					return fmt.Errorf("the session again: %v, %w", again, err)
 				}
 				return collective.Barrier(ctx, s.Comm)
@@ -97,7 +97,7 @@ func TestJoinWithoutMember(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			s, err := g.Next(ctx, 0)
+			s, err := g.Sessions().Next(ctx, 0)
 			if err == nil && (s.Comm.Size() != 2 || s.View.Epoch != 2) {
 				err = fmt.Errorf("session %+v", s.View)
 			}
@@ -122,7 +122,7 @@ func TestDeadBeforeTheStart(t *testing.T) {
 		p := newPeers(2)
 		p.adjust = func(_ int, cfg *elastic.Config) {
 			cfg.Sole = true
-			cfg.Started = func(g *elastic.Group) { g.Dead(p.members[1].ID) }
+			cfg.Started = func(g *elastic.Group) { g.Admin().Dead(p.members[1].ID) }
 		}
 		errs := p.each(t, func(ctx context.Context, i int) error {
 			if i == 1 {
@@ -132,7 +132,7 @@ func TestDeadBeforeTheStart(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			s, err := g.Next(ctx, 0)
+			s, err := g.Sessions().Next(ctx, 0)
 			if err == nil && s.Comm.Size() != 1 {
 				err = fmt.Errorf("session %+v", s.View)
 			}
@@ -166,7 +166,7 @@ func TestNextCancelled(t *testing.T) {
 		errs := newPeers(1).joined(t, func(ctx context.Context, g *elastic.Group, s *elastic.Session) error {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
-			_, err := g.Next(ctx, 0)
+			_, err := g.Sessions().Next(ctx, 0)
 			return want(err, context.Canceled)
 		})
 		if err := errors.Join(errs...); err != nil {

@@ -109,7 +109,7 @@ func (p *peers) joined(t *testing.T, f func(ctx context.Context, g *elastic.Grou
 		if err != nil {
 			return err
 		}
-		s, err := g.Next(ctx, 0)
+		s, err := g.Sessions().Next(ctx, 0)
 		if err == nil {
 			err = f(ctx, g, s)
 		}
@@ -210,7 +210,7 @@ type loop struct {
 func (l *loop) run(ctx context.Context) error {
 	l.sizes = make(map[int]int)
 	for epoch := uint64(0); ; {
-		s, err := l.g.Next(ctx, epoch)
+		s, err := l.g.Sessions().Next(ctx, epoch)
 		if err != nil {
 			return err
 		}
@@ -241,13 +241,13 @@ func (l *loop) session(ctx context.Context, s *elastic.Session) error {
 		}
 		l.state.commit()
 		l.sizes[int(n)]++
-		if err := l.g.Committed(l.state.Step()); err != nil {
+		if err := l.g.Sessions().Committed(l.state.Step()); err != nil {
 			return err
 		}
 		if stop, err := s.Boundary(ctx); stop || err != nil {
 			return errors.Join(err, errBoundary)
 		}
-		l.g.Stable(l.state.Step())
+		l.g.Sessions().Stable(l.state.Step())
 	}
 	return nil
 }

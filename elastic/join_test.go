@@ -25,7 +25,7 @@ func (p *peers) newcomer(ctx context.Context, self elastic.Member, until int64, 
 		return nil, err
 	}
 	l := &loop{g: g, state: new(replayer), until: until, pause: oneStep}
-	g.Hold(l.state, settings)
+	g.Sessions().Hold(l.state, settings)
 	return l, errors.Join(l.run(ctx), g.Close())
 }
 
@@ -96,7 +96,7 @@ func (r *rig) newcomer(ctx context.Context, self elastic.Member) (*loop, error) 
 		return nil, err
 	}
 	l := &loop{g: g, state: new(replayer), until: r.until, pause: r.pause}
-	g.Hold(l.state, nil)
+	g.Sessions().Hold(l.state, nil)
 	return l, errors.Join(l.run(ctx), l.state.right(), g.Close())
 }
 
@@ -235,7 +235,7 @@ func TestLeave(t *testing.T) {
 						g.Leave()
 					}
 				}
-				g.Hold(l.state, nil)
+				g.Sessions().Hold(l.state, nil)
 				err = l.run(ctx)
 				if i == leaver {
 					if l.state.Step() < 10 || l.state.Step() > 15 {
@@ -275,9 +275,9 @@ func TestQuorumLost(t *testing.T) {
 					p.network.Kill(p.members[i].ID)
 				}
 			}
-			g.Hold(l.state, nil)
+			g.Sessions().Hold(l.state, nil)
 			waits := 0
-			g.OnQuorumLost(func() { waits++ })
+			g.Sessions().OnQuorumLost(func() { waits++ })
 			err = l.run(ctx)
 			if i > 0 {
 				return g.Close()

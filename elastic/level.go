@@ -226,7 +226,7 @@ func (h *heldState) copy(ctx context.Context, s *Session, c copying, all []accou
 		if err != nil {
 			return err
 		}
-		s.group.Emit(s.View.Epoch, all[c.from].step, *r)
+		s.group.Sessions().Emit(s.View.Epoch, all[c.from].step, *r)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func TestMakeWay(t *testing.T) {
 							after(hang)
 						}
 					}
-					g.Hold(l.state, nil)
+					g.Sessions().Hold(l.state, nil)
 					err = l.run(ctx)
 					took := time.Since(begun)
 					switch {

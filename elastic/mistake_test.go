@@ -92,7 +92,7 @@ func (f *fallible) dead(id elastic.ID) {
 	defer f.mu.Unlock()
 	delete(f.groups, id)
 	for _, g := range f.groups {
-		g.Dead(id)
+		g.Admin().Dead(id)
 	}
 }
 

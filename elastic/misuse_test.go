@@ -14,19 +14,21 @@ import (
 // A nil or zero group or session, and a nil context, are errors with a clear text.
 func TestNoGroup(t *testing.T) {
 	for _, g := range []*elastic.Group{nil, {}} {
-		_, errNext := g.Next(t.Context(), 0)
-		for _, err := range []error{errNext, g.Committed(1)} {
+		_, errNext := g.Sessions().Next(t.Context(), 0)
+		for _, err := range []error{errNext, g.Sessions().Committed(1)} {
 			if err == nil || !strings.Contains(err.Error(), "the group is nil") {
 				t.Errorf("%v", err)
 			}
 		}
-		g.Hold(nil, nil)
-		g.OnQuorumLost(func() {})
-		g.Stable(1)
+		g.Sessions().Hold(nil, nil)
+		g.Sessions().OnQuorumLost(func() {})
+		g.Sessions().Stable(1)
 		g.Busy("here")()
 		g.Leave()
-		g.Dead("nobody")
-		g.Emit(1, 1, nil)
+		g.Admin().Dead("nobody")
+		g.Admin().Begin(nil)
+		g.Admin().Finished()
+		g.Sessions().Emit(1, 1, nil)
 		if err := g.Close(); err != nil || g.Self().ID != "" {
 			t.Errorf("%v, %v", err, g.Self())
 		}
@@ -49,13 +51,13 @@ func TestNoGroup(t *testing.T) {
 func TestWithoutStateOrContext(t *testing.T) {
 	var none context.Context
 	cluster.Start(t, 1, simnet.New(simnet.Config{}), func(ctx context.Context, g *elastic.Group) error {
-		if err := g.Committed(1); err == nil || !strings.Contains(err.Error(), "call Hold") {
+		if err := g.Sessions().Committed(1); err == nil || !strings.Contains(err.Error(), "call Hold") {
 			t.Errorf("without a state: %v", err)
 		}
-		if _, err := g.Next(none, 0); err == nil || !strings.Contains(err.Error(), "context is nil") {
+		if _, err := g.Sessions().Next(none, 0); err == nil || !strings.Contains(err.Error(), "context is nil") {
 			t.Errorf("without a context: %v", err)
 		}
-		s, err := g.Next(ctx, 0)
+		s, err := g.Sessions().Next(ctx, 0)
 		if err != nil {
 			return err
 		}

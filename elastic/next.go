@@ -18,32 +18,32 @@ import (
 // State only in the caller's goroutine.
 //
 // Errors wrap ErrNoView, usually with one of the more specific errors, or are the cause of ctx.
-func (g *Group) Next(ctx context.Context, epoch uint64) (_ *Session, err error) {
+func (l Sessions) Next(ctx context.Context, epoch uint64) (_ *Session, err error) {
 	switch {
-	case !g.made():
+	case !l.g.made():
 		return nil, fmt.Errorf("elastic: next view: %w", errNoGroup)
 	case ctx == nil:
 		return nil, fmt.Errorf("elastic: next view: %w", errNoContext)
 	}
-	g.register(func(t *terms) { t.begun = true })
+	l.g.register(func(t *terms) { t.begun = true })
 	defer func() {
-		d := g.current()
+		d := l.g.current()
 		d.loop.do(d.entry.end)
 		if errors.Is(err, collective.ErrMistake) {
 			d.mistaken(ctx, err)
 		}
 	}()
 	for {
-		s, err := g.next(ctx, epoch)
+		s, err := l.g.next(ctx, epoch)
 		if errors.Is(err, ErrLeft) {
-			announceLeave(g, leftAsked)
-			g.current().settle()
+			announceLeave(l.g, leftAsked)
+			l.g.current().settle()
 		}
 		if err != nil {
 			return nil, fmt.Errorf("elastic: next view after epoch %d: %w", epoch, err)
 		}
-		if err = g.calibrate(ctx, s); err == nil {
-			err = g.level(ctx, s, &g.loops)
+		if err = l.g.calibrate(ctx, s); err == nil {
+			err = l.g.level(ctx, s, &l.g.loops)
 		}
 		if err == nil {
 			return s, nil
@@ -249,7 +249,7 @@ func (w *waiting) long() <-chan time.Time {
 
 // announce reports the wait to the log and to the function of OnQuorumLost.
 func (w *waiting) announce() {
-	w.group.Emit(w.epoch, 0, event.Quorum{State: "waiting", Present: w.gap.present, Needed: w.gap.needed})
+	w.group.Sessions().Emit(w.epoch, 0, event.Quorum{State: "waiting", Present: w.gap.present, Needed: w.gap.needed})
 	if w.group.onShort != nil && !w.group.torn {
 		w.group.onShort()
 	}
@@ -285,6 +285,6 @@ func (w *waiting) end() {
 
 // giveUp logs that the wait has ended without enough members, and returns the error.
 func (w *waiting) giveUp() error {
-	w.group.Emit(w.epoch, 0, event.Quorum{State: "gave-up", Present: w.gap.present, Needed: w.gap.needed})
+	w.group.Sessions().Emit(w.epoch, 0, event.Quorum{State: "gave-up", Present: w.gap.present, Needed: w.gap.needed})
 	return fmt.Errorf("%w: for %v only %d of the %d needed were present; start the job again, from a checkpoint if there is one", ErrQuorum, w.group.cfg.RejoinTimeout, w.gap.present, w.gap.needed)
 }

@@ -15,7 +15,7 @@ type Run struct {
 	// all members have died. A job that is started again has another ID.
 	Job string
 	// ID identifies the history of the state. It is Job, unless the job has resumed from the state of
-	// an earlier run (Group.Resumed): then it is the ID of that run.
+	// an earlier run (Sessions.Resumed): then it is the ID of that run.
 	ID string
 }
 
@@ -68,24 +68,24 @@ func idText(id uint64) string { return fmt.Sprintf("%016x", id) }
 
 // Run returns the IDs of the training. A newcomer knows them when its first Next has returned. Call
 // it only in the goroutine that calls Next.
-func (g *Group) Run() Run {
-	if !g.made() {
+func (l Sessions) Run() Run {
+	if !l.g.made() {
 		return Run{}
 	}
-	return Run{idText(g.runIDs.job), idText(g.runIDs.run)}
+	return Run{idText(l.g.runIDs.job), idText(l.g.runIDs.run)}
 }
 
 // Resumed records that the state of this peer comes from an earlier run with the given Run.ID. It
 // must be called before the first Next. If members have resumed from different runs, the ID of the
 // state that all members begin with counts.
-func (g *Group) Resumed(id string) error {
+func (l Sessions) Resumed(id string) error {
 	n, err := strconv.ParseUint(id, 16, 64)
 	switch {
-	case !g.made():
+	case !l.g.made():
 		return fmt.Errorf("elastic: resume run %q: %w", id, errNoGroup)
 	case err != nil || n == 0 || id != idText(n):
 		return fmt.Errorf("elastic: resume run %q: want 16 hexadecimal digits, as Run.ID has", id)
 	}
-	g.runIDs.run = n
+	l.g.runIDs.run = n
 	return nil
 }

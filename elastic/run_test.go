@@ -51,16 +51,16 @@ func TestJobID(t *testing.T) {
 // A run goes on under the ID in its checkpoint.
 func TestResumed(t *testing.T) {
 	var none *Group
-	if err := none.Resumed("0000000000000001"); err == nil || none.Run() != (Run{}) {
-		t.Errorf("no group: error %v, run %v", err, none.Run())
+	if err := none.Sessions().Resumed("0000000000000001"); err == nil || none.Sessions().Run() != (Run{}) {
+		t.Errorf("no group: error %v, run %v", err, none.Sessions().Run())
 	}
 	g := &Group{orders: newOrders()}
 	for _, id := range []string{"", "1", "x", "0000000000000000", "000000000000000A", "00000000000000001"} {
-		if err := g.Resumed(id); err == nil {
+		if err := g.Sessions().Resumed(id); err == nil {
 			t.Errorf("%q is accepted", id)
 		}
 	}
-	if err := g.Resumed("00000000000000ab"); err != nil || g.Run().ID != "00000000000000ab" {
-		t.Errorf("error %v, run %v", err, g.Run())
+	if err := g.Sessions().Resumed("00000000000000ab"); err != nil || g.Sessions().Run().ID != "00000000000000ab" {
+		t.Errorf("error %v, run %v", err, g.Sessions().Run())
 	}
 }

@@ -1,10 +1,79 @@
 package elastic
 
 import (
+	"fmt"
 	"sync"
+	"time"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/event"
 )
+
+// Sessions is the side of a Group for those who write the loop over sessions themselves, such as
+// package trainer, or who need a fixed set of members. A program with Group.Steps does not need it.
+// Emit and Stable are safe for concurrent use. The other methods belong to the goroutine that owns
+// the State.
+type Sessions struct{ g *Group }
+
+// Sessions returns the group's side for a loop over sessions.
+func (g *Group) Sessions() Sessions { return Sessions{g} }
+
+// Hold registers the state that all members hold in common, and the settings on which they must
+// agree. Hold must be called before the first Next, at every member or at none.
+func (l Sessions) Hold(s State, settings []Setting) {
+	if !l.g.made() {
+		return
+	}
+	l.g.register(func(t *terms) {
+		if t.state, t.settings = s, settings; s != nil {
+			t.donor = newDonor(s, l.g.cfg.StateRate)
+		}
+	})
+}
+
+// OnQuorumLost sets a function that Next calls when it begins to wait because too few members are
+// left, unless a failed Load has left the State undefined. OnQuorumLost must be called before the
+// first Next.
+func (l Sessions) OnQuorumLost(f func()) {
+	if l.g.made() {
+		l.g.onShort = f
+	}
+}
+
+// Committed records that the state has committed a step. The program calls it after every step, in
+// the goroutine that calls Next. While a newcomer copies the state, Committed saves the state or
+// the update of the step for it; errors of State are returned. Without a State (see Hold) it
+// returns an error.
+func (l Sessions) Committed(step int64) error {
+	if !l.g.made() {
+		return fmt.Errorf("elastic: step %d: %w", step, errNoGroup)
+	}
+	if l.g.state == nil {
+		return fmt.Errorf("elastic: step %d: no state is held; call Hold before the first Next", step)
+	}
+	l.g.broke = 0
+	if err := l.g.commit(step); err != nil {
+		return fmt.Errorf("elastic: step %d: %w", step, err)
+	}
+	return nil
+}
+
+// Stable records the last step that all members are known to have committed.
+func (l Sessions) Stable(step int64) {
+	if l.g.made() {
+		l.g.current().stable.Store(step)
+	}
+}
+
+// Emit writes an event of this peer to the job's log. epoch and step are 0 where they do not apply.
+func (l Sessions) Emit(epoch uint64, step int64, body event.Body) {
+	if !l.g.made() {
+		return
+	}
+	self := l.g.Self()
+	l.g.cfg.Sink.Emit(event.Event{Time: time.Now(), Peer: self.ID.Short(), Index: self.Index,
+		Epoch: epoch, Step: step, Body: body})
+}
 
 // sessions holds the session in use, and closes the sessions that were left.
 type sessions struct {

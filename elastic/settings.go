@@ -177,7 +177,7 @@ func (h *heldState) compareSettings(ctx context.Context, s *Session) error {
 
 // mismatch logs how the members of a session differ, and returns it as an ErrSettings.
 func (s *Session) mismatch(why string) error {
-	s.group.Emit(s.View.Epoch, 0, event.Mismatch{Reason: why})
+	s.group.Sessions().Emit(s.View.Epoch, 0, event.Mismatch{Reason: why})
 	return fmt.Errorf("%w: %w", ErrSettings, mistakef("%s", why))
 }
 

@@ -4,7 +4,7 @@ import "io"
 
 // State is the data that all members of a group hold in common: the model and all else that the
 // next step depends on. Newcomers and members that lag behind receive a copy. The group calls the
-// methods only in the goroutine that calls Next and Committed.
+// methods only in the goroutine that calls Sessions.Next and Committed.
 type State interface {
 	// Step returns the last committed step; 0 before the first.
 	Step() int64

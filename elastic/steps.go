@@ -97,9 +97,9 @@ var errUnwound = errors.New("the body of the loop ended by a panic or runtime.Go
 // Err returns why the last Steps ended early, and nil if and only if this peer has committed all
 // steps: up to until, or up to the step of a Turn.Stop. ErrLeft means that this peer has left as
 // asked, ErrFinished that it came after the job had finished; package launch counts neither as a
-// failure, whatever the exit status of the program is. The other errors are those of Next, of the
-// calls, and of mistakes. After an error the state is that of an earlier step. Call Err only in the
-// goroutine of the loop.
+// failure, whatever the exit status of the program is. The other errors are those of Sessions.Next,
+// of the calls, and of mistakes. After an error the state is that of an earlier step. Call Err only
+// in the goroutine of the loop.
 func (g *Group) Err() error {
 	if !g.made() {
 		return fmt.Errorf("elastic: steps: %w", errNoGroup)
@@ -219,7 +219,7 @@ func (l *loop) session(first bool) (*Session, error) {
 	if s := g.using(); first && g.loops.ordinal() > 1 && s != nil && s.Comm.Err() == nil {
 		return s, nil
 	}
-	s, err := g.Next(l.ctx, g.loops.epoch)
+	s, err := g.Sessions().Next(l.ctx, g.loops.epoch)
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +276,7 @@ func (l *loop) turn(s *Session, yield func(*Turn) bool) (*Turn, error) {
 	if err != nil {
 		return t, err
 	}
-	return t, l.group.Committed(t.step)
+	return t, l.group.Sessions().Committed(t.step)
 }
 
 // observe logs once if steps with calls leave the state unchanged, see changes.
@@ -293,7 +293,7 @@ func (l *loop) observe(t *Turn) error {
 		if _, slices := observed(l.state); slices {
 			remedy = "if the loop replaces a slice (w = next), use copy(w, next) or elastic.Vectors(&step, &w)"
 		}
-		l.group.Emit(t.session.View.Epoch, t.step, event.Unchanged{Steps: stillSteps, Remedy: remedy})
+		l.group.Sessions().Emit(t.session.View.Epoch, t.step, event.Unchanged{Steps: stillSteps, Remedy: remedy})
 	}
 	return nil
 }

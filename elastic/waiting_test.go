@@ -105,7 +105,7 @@ func TestLeaveWhileWaiting(t *testing.T) {
 				return g.Close()
 			}
 			var leaving sync.WaitGroup
-			g.OnQuorumLost(func() {
+			g.Sessions().OnQuorumLost(func() {
 				leaving.Go(func() {
 					after(time.Second)
 					g.Leave()
@@ -114,7 +114,7 @@ func TestLeaveWhileWaiting(t *testing.T) {
 			begun := time.Now()
 			for epoch := uint64(0); err == nil; {
 				var s *elastic.Session
-				if s, err = g.Next(ctx, epoch); err == nil {
+				if s, err = g.Sessions().Next(ctx, epoch); err == nil {
 					epoch = s.View.Epoch
 					_ = collective.Barrier(ctx, s.Comm)
 				}
@@ -155,14 +155,14 @@ func TestEndOfJoining(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				g.Hold(new(replayer), nil)
+				g.Sessions().Hold(new(replayer), nil)
 				ctx, cancel := context.WithCancel(t.Context())
 				var ending sync.WaitGroup
 				ending.Go(func() {
 					after(5 * time.Second)
 					c.end(p, g, cancel)
 				})
-				_, err = g.Next(ctx, 0)
+				_, err = g.Sessions().Next(ctx, 0)
 				if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.word) {
 					t.Errorf("got %v, want %v", err, c.err)
 				}
@@ -191,8 +191,8 @@ func TestJobEndsWhileJoining(t *testing.T) {
 				return err
 			}
 			state := new(counter)
-			g.Hold(state, nil)
-			s, err := g.Next(ctx, 0)
+			g.Sessions().Hold(state, nil)
+			s, err := g.Sessions().Next(ctx, 0)
 			if i == 1 {
 				if err == nil {
 					err = fmt.Errorf("went on in %v", s.View)
@@ -202,7 +202,7 @@ func TestJobEndsWhileJoining(t *testing.T) {
 			for err == nil && !s.Stale() {
 				after(oneStep)
 				state.commit()
-				err = g.Committed(state.step)
+				err = g.Sessions().Committed(state.step)
 			}
 			return errors.Join(err, g.Close())
 		})
@@ -249,7 +249,7 @@ func TestWithoutState(t *testing.T) {
 // because of a newcomer.
 func countToThree(ctx context.Context, g *elastic.Group) error {
 	for epoch := uint64(0); ; {
-		s, err := g.Next(ctx, epoch)
+		s, err := g.Sessions().Next(ctx, epoch)
 		if err != nil {
 			return err
 		}
@@ -281,14 +281,14 @@ func TestNextAfterCloseAndLeave(t *testing.T) {
 					return err
 				}
 			}
-			_, err := g.Next(ctx, s.View.Epoch)
+			_, err := g.Sessions().Next(ctx, s.View.Epoch)
 			if err := want(err, elastic.ErrLeft); err != nil {
 				return err
 			}
 			if err := g.Close(); err != nil {
 				return err
 			}
-			_, err = g.Next(ctx, s.View.Epoch)
+			_, err = g.Sessions().Next(ctx, s.View.Epoch)
 			return want(err, elastic.ErrNoView)
 		})
 		if err := errors.Join(errs...); err != nil {
@@ -341,8 +341,8 @@ func TestSettingsDiffer(t *testing.T) {
 					return err
 				}
 				rate := map[bool]string{true: "0.2", false: "0.1"}[i == 1]
-				g.Hold(new(counter), []elastic.Setting{{Name: "--lr", Value: rate}})
-				_, err = g.Next(ctx, 0)
+				g.Sessions().Hold(new(counter), []elastic.Setting{{Name: "--lr", Value: rate}})
+				_, err = g.Sessions().Next(ctx, 0)
 				return errors.Join(err, g.Close())
 			})
 			for i, err := range errs {
@@ -370,8 +370,8 @@ func TestStatesDiffer(t *testing.T) {
 			if i == 2 {
 				c.sum = 8
 			}
-			g.Hold(c, nil)
-			_, err = g.Next(ctx, 0)
+			g.Sessions().Hold(c, nil)
+			_, err = g.Sessions().Next(ctx, 0)
 			if err == nil && c.sum != 7 {
 				err = fmt.Errorf("rank %d begins with %d", i, c.sum)
 			}

@@ -153,7 +153,7 @@ func (ad *admission) claim(g *elastic.Group, v elastic.View, newcomer elastic.ID
 		return ticket.Answer{Decision: ticket.Kicked}, elastic.Entry{}
 	}
 	// A lost member may join again once, under a new ID that the key of its old ID has signed.
-	e, ok := g.Returns(names)
+	e, ok := g.Admin().Returns(names)
 	if !ok || !c.Proves(string(e.Was), string(newcomer)) {
 		return ticket.Answer{Decision: ticket.Unknown}, elastic.Entry{}
 	}

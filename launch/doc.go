@@ -22,7 +22,7 @@
 //			log.Fatal(err)
 //		}
 //		defer g.Close()
-//		s, err := g.Next(ctx, 0) // a fixed set of members
+//		s, err := g.Sessions().Next(ctx, 0) // a fixed set of members
 //		if err != nil {
 //			log.Fatal(err)
 //		}
@@ -44,7 +44,7 @@
 //
 // # Leaving
 //
-// On SIGTERM a peer finishes the step and leaves: Group.Next returns elastic.ErrLeft, and so do
+// On SIGTERM a peer finishes the step and leaves: Sessions.Next returns elastic.ErrLeft, and so do
 // Group.Err and trainer.Run; the program ends by itself. It has not finished, so it saves no result,
 // and may end with any status: the launcher does not count it. A second SIGTERM, at least one second
 // later, has its usual effect. Programs that have registered for the signal receive it as well. A

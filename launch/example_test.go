@@ -22,7 +22,7 @@ func ExampleInit() {
 		return
 	}
 	defer g.Close()
-	s, err := g.Next(ctx, 0)
+	s, err := g.Sessions().Next(ctx, 0)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -21,7 +21,7 @@ func ExampleServe() {
 	}, launch.Restart(10, time.Second), launch.Group("side"))
 	take := launch.Serve(p, "queue/take", func(context.Context, struct{}) (int, error) { return <-numbers, nil })
 	p.Peers("train", 3, func(ctx context.Context, g *elastic.Group) error {
-		s, err := g.Next(ctx, 0)
+		s, err := g.Sessions().Next(ctx, 0)
 		if err != nil {
 			return err
 		}

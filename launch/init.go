@@ -14,13 +14,13 @@ import (
 // Init makes this process a member of the job of the launcher that started it, or without a
 // launcher a group of one, whose progress and result are printed as elrun prints them: lines on
 // standard error, and the last line of standard output, when the group is closed. At the start of a job it returns when all peers have joined. A peer that
-// joins a running job is admitted by the first Next of its group; that Next also waits for missing
-// peers if a job starts with fewer peers than its minimum. ctx bounds only Init. The group lives
+// joins a running job is admitted when its loop begins (Group.Steps, Sessions.Next); the loop also
+// waits for missing peers if a job starts with fewer peers than its minimum. ctx bounds only Init. The group lives
 // until its Close, which also flushes its events to the launcher. Call Init once, and early: until
 // then the launcher does not know that the program is a peer.
 //
-// Under a launcher, SIGTERM makes the group leave: Next returns elastic.ErrLeft at the next
-// boundary between two steps, and the program ends by itself. Its exit status does not count then:
+// Under a launcher, SIGTERM makes the group leave: the loop ends with elastic.ErrLeft at the
+// next boundary between two steps, and the program ends by itself. Its exit status does not count then:
 // see Exit.Asked. A second SIGTERM, at least one second later, has its usual effect. A program that
 // handles the signal itself (signal.Notify) receives it as well.
 //
@@ -104,7 +104,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		p.mu.Lock()
 		p.group = g
 		p.mu.Unlock()
-		p.a.watchDead(g.Dead)
+		p.a.watchDead(g.Admin().Dead)
 		p.a.watchOrders(func(m message) { p.handleOrder(g, m) })
 		// If the job still waits for more peers, the group enters no view yet, but the missing
 		// peers must be able to find it.

@@ -15,7 +15,7 @@ func TestInitAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := g.Next(t.Context(), 0)
+	s, err := g.Sessions().Next(t.Context(), 0)
 	if err != nil || s.Comm.Size() != 1 {
 		t.Fatalf("got %+v, %v", s, err)
 	}

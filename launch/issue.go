@@ -76,7 +76,7 @@ func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, use
 	if err != nil {
 		return err
 	}
-	if err := g.Issue(ctx, elastic.Grant{Key: elastic.ID(r.Key), Issuer: host.ID(), Made: now, Expiry: r.Expiry, Uses: uses, Record: string(sealed)}); err != nil {
+	if err := g.Admin().Issue(ctx, elastic.Grant{Key: elastic.ID(r.Key), Issuer: host.ID(), Made: now, Expiry: r.Expiry, Uses: uses, Record: string(sealed)}); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -149,7 +149,7 @@ func (ad *admission) revoke(ctx context.Context, name string) (string, error) {
 		if grant.Revoked {
 			continue
 		}
-		if err := g.Revoke(ctx, grant.Key); err != nil {
+		if err := g.Admin().Revoke(ctx, grant.Key); err != nil {
 			return "", err
 		}
 		revoked = append(revoked, grant.Key.Short())
@@ -179,7 +179,7 @@ func (ad *admission) kick(ctx context.Context, name string) (string, error) {
 	// The kick is complete when a view without the peer is agreed, which takes as long as a
 	// membership change.
 	begun := time.Now()
-	if err := g.Kick(ctx, m.ID); err != nil {
+	if err := g.Admin().Kick(ctx, m.ID); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("kicked %s (index %d on %s): out %v later, and not let in again", m.ID.Short(), m.Index, m.Host,

@@ -16,7 +16,7 @@ func (p *peer) status() Status {
 	// A peer that has not joined yet has no group, and so has heard from nobody.
 	var heard map[elastic.ID]time.Duration
 	if g != nil {
-		heard = g.Heard()
+		heard = g.Admin().Heard()
 	}
 	return describeOthers(p.a.status(), members, heard)
 }

@@ -174,13 +174,13 @@ func (p *peer) handleOrder(g *elastic.Group, m message) {
 	case m.Pass != nil:
 		p.passes.put(*m.Pass)
 	case m.Finished:
-		g.Finished()
+		g.Admin().Finished()
 	case m.Start != nil && len(m.Start.Peers) > 0:
 		p.mu.Lock()
 		id := p.id
 		p.latest = known{Members: m.Start.Peers}
 		p.mu.Unlock()
 		_ = id.joinFirstView(m.Start.Peers) // an invalid address concerns one member only
-		g.Begin(m.Start.Peers)
+		g.Admin().Begin(m.Start.Peers)
 	}
 }

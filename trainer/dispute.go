@@ -71,7 +71,7 @@ func (j *job) kick(ctx context.Context, v elastic.View, ranks []int) {
 	ctx, cancel := context.WithTimeout(ctx, kickPatience)
 	defer cancel()
 	for _, rank := range ranks {
-		if err := j.group.Kick(ctx, v.Members[rank].ID); err != nil {
+		if err := j.group.Admin().Kick(ctx, v.Members[rank].ID); err != nil {
 			j.cfg.Hooks.log("peer %s could not be put out of the group: %v", v.Members[rank].ID.Short(), err)
 		}
 	}
@@ -115,7 +115,7 @@ func (j *job) execute(ctx context.Context, s *elastic.Session, step int64, c aud
 	for _, rank := range wrong {
 		told.Who = append(told.Who, s.View.Members[rank].ID.Short())
 	}
-	j.group.Emit(s.View.Epoch, step, told)
+	j.group.Sessions().Emit(s.View.Epoch, step, told)
 	if !told.Out {
 		return nil
 	}

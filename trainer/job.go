@@ -65,13 +65,14 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	}
 	// Connect the parts, which have no references to each other: events go to the group, transitions
 	// of the state to the job.
-	j.step.balance.emit, j.step.reducer.emit, j.step.reducer.poll = group.Emit, group.Emit, j.guard.poll
+	emit := group.Sessions().Emit
+	j.step.balance.emit, j.step.reducer.emit, j.step.reducer.poll = emit, emit, j.guard.poll
 	j.state = j.step.state
 	j.state.observer = j
 	j.held = settingsOf(cfg, j.plan, j.step.reducer.layout)
 	j.saver = newSaver(cfg, j.plan, j.held)
-	j.saver.emit, j.saver.busy = group.Emit, group.Busy
-	j.reporter = reporter{plan: j.plan, told: cfg.Hooks.OnStep, emit: group.Emit, digest: func(int64) string { return digestText(j.state.dueDigest()) }}
+	j.saver.emit, j.saver.busy = emit, group.Busy
+	j.reporter = reporter{plan: j.plan, told: cfg.Hooks.OnStep, emit: emit, digest: func(int64) string { return digestText(j.state.dueDigest()) }}
 	j.decisions = decisions{group: group, params: j.state.pipeline.params, of: j.plan.steps}
 	j.timings.policy, j.timings.microbatches = cfg.Balancing.Policy, j.plan.mostMicrobatches()
 	j.step.reopen()
@@ -91,8 +92,8 @@ func (j *job) run(ctx context.Context) (err error) {
 		return err
 	}
 	// From here on elastic may read and replace the state, on the goroutine of Run.
-	j.group.Hold(j.replica(), slices.Concat(j.cfg.Settings, j.held, j.decisions.settings()))
-	j.group.OnQuorumLost(func() { j.saver.now(j.state) })
+	j.group.Sessions().Hold(j.replica(), slices.Concat(j.cfg.Settings, j.held, j.decisions.settings()))
+	j.group.Sessions().OnQuorumLost(func() { j.saver.now(j.state) })
 	defer func() { _ = j.step.reducer.leave() }() // an error is harmless: the memory ends with the process
 	err = j.sessions(ctx)
 	if errors.Is(err, elastic.ErrLast) { // all peers leave at once, for example shortly before a time limit
@@ -142,11 +143,11 @@ func (j *job) advanced(was, o outcome) {
 }
 
 // sessions trains in one session after the other until the job is finished. After a session that
-// was revoked or left, Group.Next returns the next session, or the reason why none follows. The
+// was revoked or left, Sessions.Next returns the next session, or the reason why none follows. The
 // contribution to the open step is kept between sessions.
 func (j *job) sessions(ctx context.Context) error {
 	for epoch := uint64(0); ; {
-		s, err := j.group.Next(ctx, epoch)
+		s, err := j.group.Sessions().Next(ctx, epoch)
 		// All members have left. Nobody else can report the last step, or commit it in another way.
 		if errors.Is(err, elastic.ErrLast) && !j.state.void {
 			j.stable(elastic.View{Members: []elastic.Member{j.group.Self()}}, 0)
@@ -160,7 +161,7 @@ func (j *job) sessions(ctx context.Context) error {
 			return err
 		}
 		epoch = s.View.Epoch
-		if err := j.saver.enter(j.group.Run(), s, j.state.committed()); err != nil {
+		if err := j.saver.enter(j.group.Sessions().Run(), s, j.state.committed()); err != nil {
 			return j.refuse(ctx, s, err)
 		}
 		if err = j.session(ctx, s); err == nil || !goOn(err) {
@@ -179,7 +180,7 @@ func (j *job) refuse(ctx context.Context, s *elastic.Session, err error) error {
 	}
 	// Next fails when the others know of the mistake. If the session broke for another reason before,
 	// the next session ends by the mistake.
-	for again := error(nil); again == nil; s, again = j.group.Next(ctx, s.View.Epoch) {
+	for again := error(nil); again == nil; s, again = j.group.Sessions().Next(ctx, s.View.Epoch) {
 		s.Comm.Revoke(&collective.AbortError{Rank: s.Rank, Cause: err.Error(), Mistake: true})
 	}
 	return err
@@ -227,7 +228,7 @@ func (j *job) finish(epoch uint64, evaluate func() (*Score, error)) error {
 	}
 	finished = true
 	result := Result{Steps: j.state.committed(), Peers: j.state.last.Peers, Score: score, SHA256: sha256Of(j.state.params)}
-	j.group.Emit(epoch, j.state.committed(), result.done())
+	j.group.Sessions().Emit(epoch, j.state.committed(), result.done())
 	if j.cfg.Hooks.Done != nil {
 		j.cfg.Hooks.Done(result)
 	}

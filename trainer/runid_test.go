@@ -97,7 +97,7 @@ func TestARefusalReachesASlowPeer(t *testing.T) {
 						defer mu.Unlock()
 						for _, other := range s.actors {
 							if other.group != nil {
-								other.group.Dead(x.self.ID)
+								other.group.Admin().Dead(x.self.ID)
 							}
 						}
 						return err

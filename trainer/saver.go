@@ -261,7 +261,7 @@ func (v *saver) source(run elastic.Run) (dir, own string) {
 // Without a checkpoint the job begins at the first step, or this peer gets the state from others. A
 // checkpoint of a job with other settings is an error. It marks this peer as busy meanwhile.
 func (v *saver) resume(s *state, group *elastic.Group) error {
-	dir, own := v.source(group.Run())
+	dir, own := v.source(group.Sessions().Run())
 	if dir == "" {
 		return nil
 	}
@@ -311,10 +311,10 @@ func (v *saver) beginning(group *elastic.Group, format string, args ...any) {
 func (v *saver) follow(c *checkpoint.Checkpoint, group *elastic.Group) error {
 	if c.Run == "" {
 		v.runs = append(v.runs, "")
-	} else if err := group.Resumed(c.Run); err != nil {
+	} else if err := group.Sessions().Resumed(c.Run); err != nil {
 		return fmt.Errorf("trainer: resume from %s: %w", c.Path, err)
 	}
-	v.base.Run = group.Run().ID
+	v.base.Run = group.Sessions().Run().ID
 	if c.Run == "" {
 		v.beginning(group, "resumed after step %d from %s, which has no ID of a run: an earlier version of elrun wrote it", c.Step, c.Path)
 	} else {

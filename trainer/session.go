@@ -45,7 +45,7 @@ func (j *job) session(ctx context.Context, s *elastic.Session) error {
 }
 
 // enter gathers the parts of the open step that the ranks hold, and derives this peer's share. All
-// ranks have committed the same step, because Group.Next brings members that are behind up to date.
+// ranks have committed the same step, because Sessions.Next brings members that are behind up to date.
 func (j *job) enter(ctx context.Context, s *elastic.Session) error {
 	mine := j.step.entry(s)
 	words := mine.encode()
@@ -127,7 +127,7 @@ func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 	// The time for the early call of the next step counts for that step, not for this one.
 	j.step.work.comm, j.step.work.total = comm-t.following, time.Since(t.begun)+t.claimed-t.following
 	j.timings.publish(s.View, got.reports, got.exchange, j.step.work, j.step.balance.costs(), j.step.reducer.bytes())
-	if err := j.group.Committed(j.state.committed()); err != nil {
+	if err := j.group.Sessions().Committed(j.state.committed()); err != nil {
 		return fmt.Errorf("after the commit of step %d: %w", j.state.committed(), err)
 	}
 	if err := j.accused(s, got.reports); err != nil {
@@ -153,7 +153,7 @@ func (j *job) learn(s *elastic.Session, reports []rankReport) error {
 		return fmt.Errorf("after step %d: %w", j.state.committed(), err)
 	}
 	if found := j.step.audits.learn(s, j.state.committed(), reports); found != nil {
-		j.group.Emit(s.View.Epoch, j.state.committed(), found)
+		j.group.Sessions().Emit(s.View.Epoch, j.state.committed(), found)
 	}
 	j.stable(s.View, s.Rank)
 	return nil
@@ -164,7 +164,7 @@ func (j *job) learn(s *elastic.Session, reports []rankReport) error {
 func (j *job) stable(v elastic.View, rank int) {
 	last := j.state.last
 	if last.Step > 0 && j.reporter.stable(last, v, v.Members[rank].ID, j.step.work, j.finished()) {
-		j.group.Stable(last.Step)
+		j.group.Sessions().Stable(last.Step)
 		j.saver.stable(j.state, rank == 0, j.finished())
 	}
 }
@@ -198,7 +198,7 @@ func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 		return fmt.Errorf("took over the state of the others %d times already: check the memory of this host: %w", mostResyncs, err)
 	}
 	j.state.invalidate() // also drops the contribution that was computed from the bad state
-	j.group.Emit(s.View.Epoch, j.state.committed(), event.Resync{Who: s.View.Members[s.Rank].ID.Short(),
+	j.group.Sessions().Emit(s.View.Epoch, j.state.committed(), event.Resync{Who: s.View.Members[s.Rank].ID.Short(),
 		Reason: fmt.Sprintf("has %v, the others have %v", states[s.Rank], right)})
 	j.cfg.Hooks.log("this peer's parameters differ from the others', so it copies theirs: %v", err)
 	return fmt.Errorf("%w: %w", errNextSession, err)

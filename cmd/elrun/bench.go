@@ -163,12 +163,12 @@ func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 // and a member may skip some views. A barrier that succeeds proves that all members of the view are
 // in this session.
 func (c *benchPeerCommand) awaitSession(ctx context.Context, g *elastic.Group) (*elastic.Session, error) {
-	s, err := g.Next(ctx, 0)
+	s, err := g.Sessions().Next(ctx, 0)
 	for c.Group > 0 && err == nil {
 		if len(s.View.Members) >= c.Group && collective.Barrier(ctx, s.Comm) == nil {
 			break
 		}
-		s, err = g.Next(ctx, s.View.Epoch)
+		s, err = g.Sessions().Next(ctx, s.View.Epoch)
 	}
 	return s, err
 }

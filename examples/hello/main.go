@@ -33,7 +33,7 @@ func hello(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.Close()) }()
-	s, err := g.Next(ctx, 0)
+	s, err := g.Sessions().Next(ctx, 0)
 	if err != nil {
 		return err
 	}

@@ -84,9 +84,9 @@ func train(ctx context.Context, steps int64) error {
 		return err
 	}
 	c, took := new(chain), []time.Duration(nil)
-	g.Hold(held(g, c), nil)
+	g.Sessions().Hold(held(g, c), nil)
 	for epoch := uint64(0); ; {
-		s, err := g.Next(ctx, epoch)
+		s, err := g.Sessions().Next(ctx, epoch)
 		if err != nil {
 			return errors.Join(err, g.Close())
 		}
@@ -120,7 +120,7 @@ func session(ctx context.Context, g *elastic.Group, s *elastic.Session, c *chain
 		}
 		c.commit(v[0])
 		*took = append(*took, time.Since(begun))
-		if err := g.Committed(c.step); err != nil {
+		if err := g.Sessions().Committed(c.step); err != nil {
 			return err
 		}
 		if v[1] > 0 {
@@ -129,6 +129,6 @@ func session(ctx context.Context, g *elastic.Group, s *elastic.Session, c *chain
 		if stop, err := s.Boundary(ctx); stop || err != nil {
 			return errors.Join(err, collective.ErrRevoked)
 		}
-		g.Stable(c.step)
+		g.Sessions().Stable(c.step)
 	}
 }

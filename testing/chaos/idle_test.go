@@ -109,7 +109,7 @@ func idle(ctx context.Context, s spec) error {
 	if err != nil {
 		return err
 	}
-	session, err := g.Next(ctx, 0)
+	session, err := g.Sessions().Next(ctx, 0)
 	if err == nil {
 		err = collective.Barrier(ctx, session.Comm)
 	}

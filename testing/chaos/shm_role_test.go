@@ -27,7 +27,7 @@ func callLoop(ctx context.Context, s spec) error {
 	c := caller{spec: s}
 	for epoch := uint64(0); ; {
 		var session *elastic.Session
-		if session, err = g.Next(ctx, epoch); err != nil {
+		if session, err = g.Sessions().Next(ctx, epoch); err != nil {
 			break
 		}
 		epoch = session.View.Epoch
@@ -36,7 +36,7 @@ func callLoop(ctx context.Context, s spec) error {
 		}
 		err = c.calls(ctx)
 		if err == nil {
-			g.Emit(epoch, 1, event.Done{Steps: 1, Peers: session.Comm.Size(), SHA256: "0"})
+			g.Sessions().Emit(epoch, 1, event.Done{Steps: 1, Peers: session.Comm.Size(), SHA256: "0"})
 		}
 		if !errors.Is(err, collective.ErrRevoked) {
 			break

@@ -19,7 +19,7 @@ import (
 // meet enters one session after another until a session has the given number of members.
 func meet(ctx context.Context, g *elastic.Group, members int) error {
 	for epoch := uint64(0); ; {
-		s, err := g.Next(ctx, epoch)
+		s, err := g.Sessions().Next(ctx, epoch)
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func TestStart(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		sinks := [2]*kinds{{seen: map[string]bool{}}, {seen: map[string]bool{}}}
 		cluster.Start(t, n, simnet.New(simnet.Config{}), func(ctx context.Context, g *elastic.Group) error {
-			s, err := g.Next(ctx, 0)
+			s, err := g.Sessions().Next(ctx, 0)
 			if err != nil {
 				return err
 			}

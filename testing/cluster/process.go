@@ -47,7 +47,7 @@ func join(ctx context.Context, f func(ctx context.Context, c *collective.Comm) e
 	if err != nil {
 		return err
 	}
-	s, err := g.Next(ctx, 0)
+	s, err := g.Sessions().Next(ctx, 0)
 	if err == nil {
 		err = f(ctx, s.Comm)
 	}

@@ -50,7 +50,7 @@ func join(ctx context.Context) (*elastic.Group, *elastic.Session, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := g.Next(ctx, 0)
+	s, err := g.Sessions().Next(ctx, 0)
 	if err != nil {
 		return nil, nil, errors.Join(err, g.Close())
 	}
@@ -90,7 +90,7 @@ func loop(ctx context.Context) error {
 			if leave, err := s.Boundary(ctx); err != nil {
 				return err
 			} else if leave {
-				if s, err = g.Next(ctx, s.View.Epoch); err != nil {
+				if s, err = g.Sessions().Next(ctx, s.View.Epoch); err != nil {
 					return err
 				}
 			}
@@ -157,13 +157,13 @@ func steps(ctx context.Context) error {
 		if err := collective.Barrier(ctx, s.Comm); err != nil {
 			return errors.Join(err, g.Close())
 		}
-		g.Emit(s.View.Epoch, i, event.Step{Samples: 100, ShareSamples: 50, Loss: 1 / float64(i), Of: 20})
+		g.Sessions().Emit(s.View.Epoch, i, event.Step{Samples: 100, ShareSamples: 50, Loss: 1 / float64(i), Of: 20})
 	}
 	sha := "abcd"
 	if os.Getenv(roleVariable) == "disagree" {
 		sha += strconv.Itoa(index())
 	}
-	g.Emit(s.View.Epoch, 20, event.Done{Steps: 20, Peers: s.Comm.Size(), SHA256: sha})
+	g.Sessions().Emit(s.View.Epoch, 20, event.Done{Steps: 20, Peers: s.Comm.Size(), SHA256: sha})
 	return errors.Join(collective.Barrier(ctx, s.Comm), g.Close())
 }
 
@@ -225,7 +225,7 @@ func chatty(ctx context.Context) error {
 	defer progress.Close()
 	for i := int64(1); ; i++ {
 		for range 200 {
-			g.Emit(s.View.Epoch, i, event.Step{Samples: 100, ShareSamples: 50, Loss: 1 / float64(i)})
+			g.Sessions().Emit(s.View.Epoch, i, event.Step{Samples: 100, ShareSamples: 50, Loss: 1 / float64(i)})
 		}
 		votes := []int64{0}
 		if _, err := os.Stat(os.Getenv(finishVariable)); err == nil {
@@ -236,7 +236,7 @@ func chatty(ctx context.Context) error {
 			return errors.Join(err, g.Close())
 		}
 		if votes[0] > 0 {
-			g.Emit(s.View.Epoch, i, event.Done{Steps: i, Peers: s.Comm.Size(), SHA256: "abcd"})
+			g.Sessions().Emit(s.View.Epoch, i, event.Done{Steps: i, Peers: s.Comm.Size(), SHA256: "abcd"})
 			_, err := progress.WriteString("\n")
 			return errors.Join(err, collective.Barrier(ctx, s.Comm), g.Close())
 		}

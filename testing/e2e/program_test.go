@@ -29,7 +29,7 @@ func echo(_ context.Context, n int) (int, error) { return n, nil }
 // f and reports a result.
 func alone(f func(ctx context.Context) error) func(ctx context.Context, g *elastic.Group) error {
 	return func(ctx context.Context, g *elastic.Group) error {
-		if _, err := g.Next(ctx, 0); err != nil {
+		if _, err := g.Sessions().Next(ctx, 0); err != nil {
 			return err
 		}
 		if err := f(ctx); err != nil {

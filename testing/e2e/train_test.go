@@ -61,10 +61,10 @@ func elasticLoop(ctx context.Context) error {
 		return err
 	}
 	m := &model{}
-	g.Hold(m, []elastic.Setting{{Name: "kind", Value: "e2e"}})
+	g.Sessions().Hold(m, []elastic.Setting{{Name: "kind", Value: "e2e"}})
 	err = sessions(ctx, g, m)
 	if err == nil {
-		g.Emit(0, m.step, event.Done{Steps: m.step, Peers: 1, SHA256: fmt.Sprintf("%016x", m.value)})
+		g.Sessions().Emit(0, m.step, event.Done{Steps: m.step, Peers: 1, SHA256: fmt.Sprintf("%016x", m.value)})
 	}
 	err = errors.Join(err, g.Close())
 	switch {
@@ -81,7 +81,7 @@ func elasticLoop(ctx context.Context) error {
 // sessions trains in one session after another.
 func sessions(ctx context.Context, g *elastic.Group, m *model) error {
 	for epoch := uint64(0); ; {
-		s, err := g.Next(ctx, epoch)
+		s, err := g.Sessions().Next(ctx, epoch)
 		if err != nil {
 			return err
 		}
@@ -119,10 +119,10 @@ func takeSteps(ctx context.Context, g *elastic.Group, s *elastic.Session, m *mod
 			return err
 		}
 		m.commit(votes[0] > 0)
-		if err := g.Committed(m.step); err != nil {
+		if err := g.Sessions().Committed(m.step); err != nil {
 			return err
 		}
-		g.Emit(s.View.Epoch, m.step, event.Step{Samples: s.Comm.Size(), ShareSamples: 1, Loss: 1 / float64(m.step)})
+		g.Sessions().Emit(s.View.Epoch, m.step, event.Step{Samples: s.Comm.Size(), ShareSamples: 1, Loss: 1 / float64(m.step)})
 		if leave, err := s.Boundary(ctx); leave || err != nil {
 			return err
 		}

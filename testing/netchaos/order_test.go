@@ -275,7 +275,7 @@ func timeRings(ctx context.Context) error {
 		return err
 	}
 	defer g.Close()
-	s, err := g.Next(ctx, 0)
+	s, err := g.Sessions().Next(ctx, 0)
 	if err != nil {
 		return err
 	}

@@ -136,9 +136,9 @@ func sumAgain(ctx context.Context) error {
 		return err
 	}
 	defer g.Close()
-	s, err := g.Next(ctx, 0)
+	s, err := g.Sessions().Next(ctx, 0)
 	for err == nil && s.Comm.Size() < 4 {
-		s, err = g.Next(ctx, s.View.Epoch)
+		s, err = g.Sessions().Next(ctx, s.View.Epoch)
 	}
 	if err != nil {
 		return err

@@ -28,11 +28,11 @@
 //
 //	func loop(ctx context.Context, n *simnet.Network, g *elastic.Group) error {
 //		defer g.Close()
-//		s, err := g.Next(ctx, 0)
+//		s, err := g.Sessions().Next(ctx, 0)
 //		for step := int64(1); err == nil && step <= 10; {
 //			n.Begin(g.Self().ID, s.Rank, step)
 //			if collective.AllReduce(ctx, s.Comm, sum, gradient, collective.Sum) != nil {
-//				s, err = g.Next(ctx, s.View.Epoch) // without the dead, and the same step again
+//				s, err = g.Sessions().Next(ctx, s.View.Epoch) // without the dead, and the same step again
 //				continue
 //			}
 //			step++

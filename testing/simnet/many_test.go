@@ -102,11 +102,11 @@ func (c *crowd) train(ctx context.Context, self elastic.Member, cfg elastic.Conf
 	if err != nil {
 		return err
 	}
-	s, err := g.Next(ctx, 0)
+	s, err := g.Sessions().Next(ctx, 0)
 	for told := uint64(0); err == nil; {
 		sum := []int64{1}
 		if collective.AllReduce(ctx, s.Comm, sum, sum, collective.Sum[int64]) != nil {
-			s, err = g.Next(ctx, s.View.Epoch)
+			s, err = g.Sessions().Next(ctx, s.View.Epoch)
 			continue
 		}
 		if sum[0] != int64(len(s.View.Members)) {
@@ -119,9 +119,9 @@ func (c *crowd) train(ctx context.Context, self elastic.Member, cfg elastic.Conf
 		<-time.After(10 * time.Millisecond)
 		var leave bool
 		if leave, err = s.Boundary(ctx); err == nil && leave {
-			s, err = g.Next(ctx, s.View.Epoch)
+			s, err = g.Sessions().Next(ctx, s.View.Epoch)
 		} else if err != nil && ctx.Err() == nil {
-			s, err = g.Next(ctx, s.View.Epoch)
+			s, err = g.Sessions().Next(ctx, s.View.Epoch)
 		}
 	}
 	return errors.Join(err, g.Close())

@@ -99,7 +99,7 @@ func NewState(g *elastic.Group, cfg Config, step *int64, tensors ...Tensor) (*St
 	if err := s.resume(); err != nil {
 		return nil, fmt.Errorf("checkpoint: state: %w", err)
 	}
-	g.OnQuorumLost(s.now)
+	g.Sessions().OnQuorumLost(s.now)
 	return s, nil
 }
 
@@ -119,7 +119,7 @@ func (s *State) source() (dir, own string) {
 	if s.cfg.Resume != "" || s.cfg.Dir == "" {
 		return s.cfg.Resume, ""
 	}
-	if owner := OwnerOf(s.cfg.Dir); owner.Job == s.group.Run().Job && owner.Run != "" {
+	if owner := OwnerOf(s.cfg.Dir); owner.Job == s.group.Sessions().Run().Job && owner.Run != "" {
 		return s.cfg.Dir, owner.Run
 	}
 	return "", ""
@@ -155,7 +155,7 @@ func (s *State) resume() error {
 	run := "run " + c.Run
 	if c.Run == "" {
 		s.runs, run = append(s.runs, ""), "a run without an ID"
-	} else if err := s.group.Resumed(c.Run); err != nil {
+	} else if err := s.group.Sessions().Resumed(c.Run); err != nil {
 		return err
 	}
 	s.pending = append(s.pending, fmt.Sprintf("resumed after step %d of %s from %s", c.Step, run, c.Path))
@@ -215,7 +215,7 @@ func (s *State) enter() (err error) {
 	if s.cfg.Dir == "" {
 		return nil
 	}
-	run := s.group.Run()
+	run := s.group.Sessions().Run()
 	host, _ := os.Hostname() // for people only
 	owner := Owner{Job: run.Job, Run: run.ID, Name: fmt.Sprintf("process %d on %s", os.Getpid(), host)}
 	if s.claim, err = Acquire(s.cfg.Dir, owner, s.runs...); errors.Is(err, ErrForeign) {
@@ -258,19 +258,19 @@ func (s *State) copy() Header {
 		before, _ := s.copied[i].Values.(raw) // of the last copy, if there was one
 		s.copied[i].Values = raw{kind, append(before.b[:0], b...)}
 	}
-	return Header{Step: *s.step, Run: s.group.Run().ID, Written: time.Now().UnixNano()}
+	return Header{Step: *s.step, Run: s.group.Sessions().Run().ID, Written: time.Now().UnixNano()}
 }
 
 // write writes the copy to disk, in a session of the given epoch. An error is logged and does not end
 // the job.
 func (s *State) write(h Header, epoch uint64) {
 	begun, path := time.Now(), Path(s.cfg.Dir, h.Step)
-	s.group.Emit(epoch, h.Step, event.Saving{Path: path})
+	s.group.Sessions().Emit(epoch, h.Step, event.Saving{Path: path})
 	_, err := Write(s.cfg.Dir, h, s.copied)
 	if err != nil {
-		s.group.Emit(epoch, h.Step, event.Saving{Path: path, Failed: err.Error()})
+		s.group.Sessions().Emit(epoch, h.Step, event.Saving{Path: path, Failed: err.Error()})
 	} else {
-		s.group.Emit(epoch, h.Step, event.Checkpoint{Path: path, MS: float64(time.Since(begun)) / float64(time.Millisecond)})
+		s.group.Sessions().Emit(epoch, h.Step, event.Checkpoint{Path: path, MS: float64(time.Since(begun)) / float64(time.Millisecond)})
 		err = Keep(s.cfg.Dir, s.cfg.Keep, h.Step)
 	}
 	if err != nil {
