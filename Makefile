@@ -86,7 +86,8 @@ test: data ## all tests but make lint and make test-long, and a summary
 test-long: data ## the tests that make test thins out, in minutes (chaos, soak and k8s take hours)
 	@export GO="$(GO)" CGO_ENABLED=0; failed=0; \
 		scripts/gotest.sh -count=1 -vet=off -p $(AT_ONCE) -timeout $(TIMEOUT) -run='$(THIN)' $(THINNED) || failed=1; \
-		scripts/gotest.sh -count=1 -vet=off -timeout $(TIMEOUT) $(LONG) -long || failed=1; exit $$failed
+		scripts/gotest.sh -count=1 -vet=off -timeout $(TIMEOUT) $(LONG) -long || failed=1; \
+		scripts/gotest.sh -count=1 -vet=off -timeout $(TIMEOUT) -run='^TestSimulation$$' ./launch/internal/job -seeds=100000 || failed=1; exit $$failed
 
 race: data ## the tests under the race detector; needs a C compiler
 	@command -v $(CC) >/dev/null || { \
@@ -120,8 +121,9 @@ bench-peers-short: build figures ## the same with few calls on one host; fails o
 planted: ## each small mistake of scripts/planted/testdata, and whether a test finds it
 	@$(GO) run ./scripts/planted
 
-sim: ## membership in a simulated network, SEEDS=50000 of them
+sim: ## membership and the life of a job in simulations, SEEDS=50000 of them
 	@CGO_ENABLED=0 $(GO) test -count=1 -run=TestSimulate -v ./elastic/member -seeds=$(SEEDS)
+	@CGO_ENABLED=0 $(GO) test -count=1 -run=TestSimulation -v ./launch/internal/job -seeds=$(SEEDS)
 
 recording: build data ## the picture in the README: a job with a kill and a join; docs/recording.svg
 	@$(GO) run ./scripts/recording record docs/recording.txt

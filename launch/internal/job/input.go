@@ -1,0 +1,233 @@
+package job
+
+import (
+	"slices"
+	"time"
+)
+
+// ID is the identity of a peer. It never returns once it is dead.
+type ID string
+
+// Input is a fact. The inputs of one process come in the order in which it sent them, and its Exit
+// is the last one. An input about a process that is not there does nothing.
+type Input interface{ record(j *Job) }
+
+// Tick is the time since the start of the launcher. It comes at least every second.
+type Tick struct{ Now time.Duration }
+
+func (t Tick) record(j *Job) { j.now = max(j.now, t.Now) }
+
+// Hello says that a process waits for an answer, for the first time or after Hold.
+type Hello struct {
+	Seat    int
+	ID      ID
+	Program int // which program of the command it is, from 1
+}
+
+func (h Hello) record(j *Job) {
+	p := j.seats[h.Seat]
+	if p == nil {
+		return
+	}
+	if h.Program > p.program {
+		p = j.replace(p, h.Program)
+	}
+	if !slices.Contains(p.ids, h.ID) {
+		p.ids = append(p.ids, h.ID)
+	}
+	p.greeted, p.answered, j.names[h.ID] = true, false, p
+}
+
+// Renew says that a peer has another ID, because the others go on without its old one.
+type Renew struct {
+	Seat int
+	ID   ID
+}
+
+func (r Renew) record(j *Job) {
+	p := j.seats[r.Seat]
+	if p == nil || len(p.ids) == 0 {
+		return
+	}
+	j.announce(p)
+	p.ids = append(p.ids, r.ID)
+	p.member, p.entered, j.names[r.ID] = false, false, p
+	if p.answered && !p.released && j.gen.phase == Running {
+		j.do(Pass(r))
+	}
+}
+
+// View says that a peer has entered a view with these members.
+type View struct {
+	Seat    int
+	Members []ID
+}
+
+func (v View) record(j *Job) {
+	if p := j.seats[v.Seat]; p != nil {
+		p.entered = true
+	}
+	for _, p := range j.past {
+		// The others have gone on without it, so it is no cause of what follows.
+		p.survived = p.survived || p.member && p.generation == j.gen.number && !slices.Contains(v.Members, p.id())
+	}
+	for _, id := range v.Members {
+		switch p := j.names[id]; {
+		case p == nil:
+			j.gen.foreign = true
+		case p.live() && p.id() == id:
+			p.member, p.generation = true, j.gen.number
+		}
+	}
+}
+
+// Foreign says that a peer of another launcher is about to be admitted.
+type Foreign struct{}
+
+func (Foreign) record(j *Job) { j.gen.foreign = true }
+
+// Leave says that a peer leaves by agreement: it was asked, or the members have put it out by a
+// request.
+type Leave struct {
+	Who    ID
+	Kicked bool
+}
+
+func (l Leave) record(j *Job) {
+	if p := j.names[l.Who]; p != nil {
+		p.word.left, p.word.kicked = true, p.word.kicked || l.Kicked
+	}
+}
+
+// Done says that a peer has the result. Digest is equal at all peers with the same result, and empty
+// for a loop that has none to compare.
+type Done struct {
+	Seat   int
+	Digest string
+}
+
+func (d Done) record(j *Job) {
+	if p := j.seats[d.Seat]; p != nil { // only a member can have it
+		p.word.done, p.word.digest = true, d.Digest
+		p.member, p.generation = true, j.gen.number
+	}
+}
+
+// Mistake says that the loop of a peer has ended by a mistake of the program, which is wrong at all
+// peers.
+type Mistake struct {
+	Seat int
+	Who  ID // the peer that its error names; empty if none
+}
+
+func (m Mistake) record(j *Job) {
+	if p := j.seats[m.Seat]; p != nil {
+		p.word.mistake, p.word.blames, j.gen.mistake = true, m.Who, true
+	}
+}
+
+// Refused says that the job refuses a newcomer, or that the newcomer knows that the job has ended.
+type Refused struct{ Seat int }
+
+func (r Refused) record(j *Job) {
+	if p := j.seats[r.Seat]; p != nil {
+		p.word.refused = true
+	}
+}
+
+// Gone says that the process that said hello has ended, and its command goes on. Its status is known
+// to the command only.
+type Gone struct{ Seat int }
+
+func (g Gone) record(j *Job) {
+	if p := j.seats[g.Seat]; p != nil && p.greeted {
+		j.replace(p, p.program+1)
+	}
+}
+
+// Dying says that the kernel has begun to end a process, which may take long if it holds much memory.
+// Its Exit follows.
+type Dying struct{ Seat int }
+
+func (d Dying) record(j *Job) {
+	if p := j.seats[d.Seat]; p != nil && !p.dying {
+		p.dying = true
+		j.announce(p)
+	}
+}
+
+// Exit says that the process of a seat has ended. Code is its exit status unless Signal is set, and
+// Lost says that only the connection to its host has ended.
+type Exit struct {
+	Seat, Code, Signal int
+	Lost               bool
+}
+
+func (e Exit) record(j *Job) {
+	if p := j.seats[e.Seat]; p != nil {
+		delete(j.seats, e.Seat)
+		j.bury(p, e)
+	}
+}
+
+// Halted says whether a process is stopped by a signal.
+type Halted struct {
+	Seat int
+	On   bool
+}
+
+func (h Halted) record(j *Job) {
+	p := j.seats[h.Seat]
+	switch {
+	case p == nil:
+	case !h.On:
+		p.halted, p.holdsUp = 0, false
+	case p.halted == 0:
+		p.halted = j.now
+	}
+}
+
+// Suspect says that members do not hear a member. It comes after the Halted of the same look at the
+// process.
+type Suspect struct{ Who ID }
+
+func (s Suspect) record(j *Job) {
+	if p := j.names[s.Who]; p != nil && p.live() && p.halted > 0 {
+		p.holdsUp = true
+	}
+}
+
+// Signal says that the launcher got a signal that ends the job. The second one ends it at once.
+type Signal struct{ Number int }
+
+func (s Signal) record(j *Job) {
+	j.impatient = j.impatient || j.signal != 0
+	j.signal = s.Number
+}
+
+// Stop says that a user has asked the job to stop.
+type Stop struct{}
+
+func (Stop) record(j *Job) { j.stopping = true }
+
+// Kick says that a user has put out a peer.
+type Kick struct{ Seat int }
+
+func (k Kick) record(j *Job) {
+	if p := j.seats[k.Seat]; p != nil {
+		p.word.kicked = true
+	}
+}
+
+// Scale says that a user wants N peers of this launcher.
+type Scale struct{ N int }
+
+func (s Scale) record(j *Job) { j.wanted = s.N }
+
+// Told says that a member of another launcher has confirmed the deaths of these peers, or that no
+// such member lives.
+type Told struct{ IDs []ID }
+
+func (t Told) record(j *Job) {
+	j.unconfirmed = slices.DeleteFunc(j.unconfirmed, func(id ID) bool { return slices.Contains(t.IDs, id) })
+}

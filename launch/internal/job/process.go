@@ -1,0 +1,85 @@
+package job
+
+import "time"
+
+// End is how a process has ended.
+type End int
+
+// The ends, in the order of their certainty.
+const (
+	Complete End = iota // it had the result
+	Left                // it was asked to leave, by whomever
+	Released            // it was not needed: it had got Finish or Abort, or the job refused it
+	GaveUp              // status StatusGaveUp: too few peers were left
+	Died                // killed by a signal, or lost with its host
+	Broke               // it failed by itself
+	Unclosed            // status 0 in a group, without a result and without a leave
+	Plain               // status 0 without a group
+)
+
+// StatusGaveUp is the exit status of a process, and of the launcher, if too few peers were left.
+const StatusGaveUp = 75
+
+// process is an incarnation of a seat.
+type process struct {
+	seat, program int
+	ids           []ID // the last one is the present one
+	greeted       bool // it waits, or has waited, for an answer
+	answered      bool // its last hello has its answer
+	told          bool // it knows members, so it gets every death
+	member        bool // of the generation
+	generation    int
+	entered       bool // it has reported a view itself
+	word          word
+	released      bool          // it had Finish or Abort
+	survived      bool          // a later view does without it
+	holdsUp       bool          // it is stopped, and members wait for it
+	dying         bool          // its exit follows
+	killed        bool          // by this launcher
+	asked         time.Duration // when this launcher asked it to leave; 0: never
+	halted        time.Duration // since when it is stopped by a signal; 0: it is not
+	begun         time.Duration
+	exit          *Exit
+}
+
+// word is what the process, or another about it, has said of its end.
+type word struct {
+	left, kicked, refused, done bool
+	mistake                     bool   // of the program, which the process has found
+	digest                      string // of its result
+	blames                      ID     // the peer that its mistake names
+}
+
+func (p *process) live() bool { return p.exit == nil }
+
+// id returns the present ID, and "" before the first hello.
+func (p *process) id() ID {
+	if len(p.ids) == 0 {
+		return ""
+	}
+	return p.ids[len(p.ids)-1]
+}
+
+// end tells how p has ended. Only facts about p decide, so the order of reports does not matter.
+func (p *process) end() End {
+	byItself := p.exit.Code > 0 && p.exit.Signal == 0 && !p.exit.Lost
+	switch {
+	case p.word.done && !byItself:
+		return Complete
+	case byItself && p.word.mistake:
+		return Broke // also if it was asked meanwhile
+	case p.word.left, (p.word.kicked || p.asked > 0) && !p.word.done:
+		return Left
+	case (p.released || p.word.refused) && !p.word.done:
+		return Released
+	case p.exit.Code == StatusGaveUp:
+		return GaveUp
+	case p.exit.Signal != 0, p.exit.Lost:
+		return Died
+	case byItself:
+		return Broke
+	case p.told:
+		return Unclosed
+	}
+	return Plain
+}
