@@ -191,6 +191,19 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
+// The matrix gives the same bits over connections of package p2p, for every kind of call and type.
+func TestMatrixOverP2P(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{2, 3, 4} {
+		if racing && n > 2 {
+			continue
+		}
+		t.Run(fmt.Sprintf("n=%d", n), func(t *testing.T) {
+			runJobs(t, cluster.NewHosts(t, n).Transports(t), collective.Options{}, matrix(n, lengths(n, 41)))
+		})
+	}
+}
+
 // Short segments exercise the pipelines that otherwise need long vectors.
 func TestMatrixOfSegments(t *testing.T) {
 	t.Parallel()

@@ -157,6 +157,7 @@ func TestMatrixOfWidths(t *testing.T) {
 		run(fmt.Sprint("messages ", n), messages(n), 0)
 		run(fmt.Sprint("memory ", n), sharing(t, n), 0)
 	}
+	run("p2p", cluster.NewHosts(t, 3).Transports(t), 0)
 	run("segments of 8 bytes", messages(3), 8)
 	run("segments of 64 bytes", messages(4), 64)
 	run("hosts", sharing(t, 2, 3, 1), 64)
