@@ -2,9 +2,10 @@ package differential_test
 
 import "fmt"
 
-// testCase is one collective call. count is the number of elements in one part: of the whole vector
+// testCase is one call, or in sendrecv, grid, probe and waitany messages between ranks. count is the number of elements in one part: of the whole vector
 // in allreduce and scan, of the result in reducescatter, of the source in allgather, and of the
-// part that one rank sends to another in alltoall.
+// part that one rank sends to another in alltoall. In calls with parts of different lengths, count is
+// the most that a part may have.
 type testCase struct {
 	collective string
 	typ        string
@@ -27,8 +28,26 @@ func (c testCase) lengths(n int) (src, dst int) {
 		return c.count, c.count * n
 	case "alltoall":
 		return c.count * n, c.count * n
+	case "loc":
+		return 2 * c.count, 2 * c.count
+	case "grid":
+		return c.count, 4 * c.count
 	}
 	return c.count, c.count
+}
+
+// part returns the number of elements that rank from has for rank to in calls with parts of
+// different lengths. testdata/openmpi.c has the same function.
+func (c testCase) part(from, to int) int {
+	return int((c.seed + 3*uint64(from) + 5*uint64(to)) % (uint64(c.count) + 1))
+}
+
+// parts returns the lengths of the parts that a rank sends to all ranks and receives from all ranks.
+func (c testCase) parts(rank, n int) (sent, received []int) {
+	for r := range n {
+		sent, received = append(sent, c.part(rank, r)), append(received, c.part(r, rank))
+	}
+	return sent, received
 }
 
 // allCases lists every collective with every type, operation and count, each with its own seed.
@@ -42,7 +61,7 @@ func allCases() []testCase {
 			all = append(all, testCase{collective, typ, op, count, uint64(len(all) + 1)})
 		}
 	}
-	for _, collective := range []string{"allreduce", "reducescatter", "scan"} {
+	for _, collective := range []string{"allreduce", "reducescatter", "reducescatterv", "scan"} {
 		for _, typ := range types() {
 			for _, op := range opsOf(typ) {
 				add(collective, typ, op, 0, 1, 3, 500)
@@ -51,11 +70,15 @@ func allCases() []testCase {
 		add(collective, "float32", "sum", long)
 		add(collective, "int64", "max", long)
 	}
-	for _, collective := range []string{"allgather", "alltoall"} {
+	for _, collective := range []string{"allgather", "alltoall", "alltoallv", "sendrecv", "grid", "probe", "waitany"} {
 		for _, typ := range types() {
 			add(collective, typ, "none", 0, 1, 3, 500)
 		}
 		add(collective, "int32", "none", long)
+	}
+	for _, typ := range []string{"int32", "int64", "float32", "float64"} { // those of MPI's pairs
+		add("loc", typ, "minloc", 0, 1, 3, 500, long)
+		add("loc", typ, "maxloc", 0, 1, 3, 500, long)
 	}
 	return all
 }
@@ -76,13 +99,13 @@ func opsOf(typ string) []string {
 }
 
 // input returns an element of a rank's source as an integer, which is then converted to the element
-// type. For products the integers are -4 to 4, so that products of floats are exact. For logical
-// operations a third of the integers is zero. Otherwise they have 20 bits, so that float32 sums of
+// type. For products the integers are -4 to 4, so that products of floats are exact, and for minloc and maxloc, so
+// that many are equal. For logical operations a third of the integers is zero. Otherwise they have 20 bits, so that float32 sums of
 // eight ranks are exact. testdata/openmpi.c has the same function.
 func (c testCase) input(rank, index int) int64 {
 	h := mix((c.seed<<40 | uint64(rank)<<32 | uint64(index)) * 0x9e3779b97f4a7c15)
 	switch c.op {
-	case "prod":
+	case "prod", "minloc", "maxloc":
 		return int64(h%9) - 4
 	case "and", "or", "xor":
 		return int64(h % 3)

@@ -107,10 +107,7 @@ type element interface {
 // call runs a case with elements of type T.
 func call[T element](ctx context.Context, comm *collective.Comm, c testCase, op collective.Op[T]) ([]byte, error) {
 	in, out := c.lengths(comm.Size())
-	src, dst := make([]T, in), make([]T, out)
-	for i := range src {
-		src[i] = T(c.input(comm.Rank(), i))
-	}
+	src, dst := inputs[T](c, comm.Rank(), in), make([]T, out)
 	var err error
 	switch c.collective {
 	case "allreduce":
@@ -123,10 +120,24 @@ func call[T element](ctx context.Context, comm *collective.Comm, c testCase, op 
 		err = collective.AllGather(ctx, comm, dst, src)
 	case "alltoall":
 		err = collective.AllToAll(ctx, comm, dst, src)
+	case "loc":
+		for i := range c.count {
+			src[2*i], src[2*i+1] = T(c.input(comm.Rank(), i)), T((comm.Rank()+i)%comm.Size())
+		}
+		err = collective.AllReduce(ctx, comm, dst, src, op)
 	default:
-		err = fmt.Errorf("unknown collective %q", c.collective)
+		dst, err = exchange(ctx, comm, c, op)
 	}
 	return kernel.Bytes(dst), err
+}
+
+// inputs returns the first n elements of a rank's source.
+func inputs[T element](c testCase, rank, n int) []T {
+	v := make([]T, n)
+	for i := range v {
+		v[i] = T(c.input(rank, i))
+	}
+	return v
 }
 
 // numberOp returns the reduction with a name if all types have it, otherwise nil.
@@ -140,6 +151,10 @@ func numberOp[T collective.Number](name string) collective.Op[T] {
 		return collective.Min[T]
 	case "max":
 		return collective.Max[T]
+	case "minloc":
+		return collective.MinLoc[T]
+	case "maxloc":
+		return collective.MaxLoc[T]
 	}
 	return nil
 }
