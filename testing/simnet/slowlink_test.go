@@ -9,12 +9,20 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/race"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/testing/simnet"
 )
 
-// seeds returns the number of runs of a test with random links.
-func seeds() uint64 { return uint64(flag.Lookup("seeds").Value.(flag.Getter).Get().(int)) }
+// seeds returns the number of runs of a test with random links. Under the race detector it is a tenth: a run takes ten times as
+// long there, and all seeds run the same code.
+func seeds() uint64 {
+	n := uint64(flag.Lookup("seeds").Value.(flag.Getter).Get().(int))
+	if race.Enabled {
+		return max(1, n/10)
+	}
+	return n
+}
 
 // No call of a correct program fails, however slow and lossy the links are: latency from 1 to 1000
 // ms, loss up to 10 %.
