@@ -14,6 +14,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/testing/simnet"
 )
 
@@ -30,10 +31,11 @@ type fallible struct {
 	network *simnet.Network
 	sink    record
 
-	mu     sync.Mutex
-	groups map[elastic.ID]*elastic.Group
-	errs   []error // by index
-	killed map[int]bool
+	mu      sync.Mutex
+	groups  map[elastic.ID]*elastic.Group
+	ledgers []*ledger // by index
+	errs    []error   // by index
+	killed  map[int]bool
 }
 
 // start starts the peers. The returned function waits for their ends.
@@ -41,6 +43,9 @@ func (f *fallible) start(ctx context.Context) (wait func()) {
 	link := simnet.Link{Delay: time.Millisecond, Lag: time.Millisecond}
 	f.network = simnet.New(simnet.Config{Link: link})
 	f.groups, f.errs, f.killed = make(map[elastic.ID]*elastic.Group), make([]error, f.n), make(map[int]bool)
+	for range f.n {
+		f.ledgers = append(f.ledgers, newLedger())
+	}
 	var peers sync.WaitGroup
 	var first []elastic.Member
 	for i := range f.n {
@@ -75,7 +80,7 @@ func (f *fallible) peer(ctx context.Context, first []elastic.Member, i int) erro
 		f.groups[f.id(i)] = g
 	}})
 	if err == nil {
-		err = f.loop.loop(ctx, g, newLedger(), f.all || i == 1)
+		err = f.loop.loop(ctx, g, f.ledgers[i], f.all || i == 1)
 	}
 	if f.exit {
 		f.network.Kill(f.id(i))
@@ -111,7 +116,8 @@ func pauses() []time.Duration { return []time.Duration{600 * time.Millisecond, 4
 
 // A mistake that some peers detect ends the loops of all peers with an error, and one of the errors describes the mistake. A peer
 // that does not run for a while, at any time, does not take the ends of the others for deaths, and does not go on without them. If
-// it was put out, the event of the mistake tells its launcher that the job has failed.
+// it was put out, the event of the mistake tells its launcher that the job has failed. If the peer with the mistake was put out
+// before the mistake had an effect, nobody finds it; then all sums are right, or the launcher fails the job because the results differ.
 func TestMistakeEndsAll(t *testing.T) {
 	thin := 24
 	if flag.Lookup("long").Value.String() == "true" {
@@ -141,6 +147,15 @@ func TestMistakeEndsAll(t *testing.T) {
 	}
 }
 
+// results returns the number of different results that peers have reported.
+func (f *fallible) results() int {
+	different := make(map[string]bool)
+	for _, e := range f.sink.of("done") {
+		different[e.Body.(event.Done).SHA256] = true
+	}
+	return len(different)
+}
+
 // test runs the peers. The peer slow does not run for a while.
 func (f *fallible) test(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -153,13 +168,16 @@ func (f *fallible) test(t *testing.T) {
 		time.AfterFunc(45*time.Millisecond, func() { f.kill(f.n - 1) })
 	}
 	ended()
-	named, well, mistaken := false, 0, 0
+	named, well, mistaken, wrong := false, 0, 0, 0
 	for i, err := range f.errs {
 		if f.killed[i] {
 			continue
 		}
 		if err == nil {
 			well++
+			if !slices.Equal(f.ledgers[i].sums, undisturbed(f.ledgers[i].step).sums) {
+				wrong++
+			}
 		}
 		if errors.Is(err, collective.ErrMistake) {
 			mistaken++
@@ -171,6 +189,8 @@ func (f *fallible) test(t *testing.T) {
 	case (f.all || f.loop.kill) && well == f.n-len(f.killed): // the same call at all peers is no mistake, and a death without effect makes none
 	case short && well+mistaken < f.n-len(f.killed), short && well > 0:
 		bad = "not all peers end with the mistake"
+	case !f.all && wrong > 0 && len(f.sink.of("mistake")) == 0 && f.results() < 2:
+		bad = "wrong sums, and neither a mistake nor different results"
 	case mistaken > 0 && !named:
 		bad = "no peer names the mistake"
 	case mistaken > 0 && len(f.sink.of("mistake")) == 0:
