@@ -191,16 +191,22 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// The matrix gives the same bits over connections of package p2p, for every kind of call and type.
+// The matrix gives the same bits over every kind of path of package p2p: shared memory, direct connections and streams of libp2p.
 func TestMatrixOverP2P(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{2, 3, 4} {
-		if racing && n > 2 {
-			continue
+	for _, path := range []string{"shm", "direct", "p2p"} {
+		for _, n := range []int{2, 3} {
+			if racing && n > 2 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s n=%d", path, n), func(t *testing.T) {
+				ts := cluster.NewHostsBy(t, n, path).Transports(t)
+				if shared := ts[0].(transport.Sharer).Shared() != nil; shared != (path == "shm") {
+					t.Errorf("the ranks share memory: %v", shared)
+				}
+				runJobs(t, ts, collective.Options{}, matrix(n, lengths(n, 41)))
+			})
 		}
-		t.Run(fmt.Sprintf("n=%d", n), func(t *testing.T) {
-			runJobs(t, cluster.NewHosts(t, n).Transports(t), collective.Options{}, matrix(n, lengths(n, 41)))
-		})
 	}
 }
 

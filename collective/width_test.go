@@ -157,7 +157,9 @@ func TestMatrixOfWidths(t *testing.T) {
 		run(fmt.Sprint("messages ", n), messages(n), 0)
 		run(fmt.Sprint("memory ", n), sharing(t, n), 0)
 	}
-	run("p2p", cluster.NewHosts(t, 3).Transports(t), 0)
+	for _, path := range []string{"direct", "p2p"} {
+		run("p2p by "+path, cluster.NewHostsBy(t, 3, path).Transports(t), 0)
+	}
 	run("segments of 8 bytes", messages(3), 8)
 	run("segments of 64 bytes", messages(4), 64)
 	run("hosts", sharing(t, 2, 3, 1), 64)

@@ -116,6 +116,15 @@ func ExampleNewHosts() {
 	// view 1
 }
 
+// Two ranks call Barrier over streams of libp2p. The best kind of path would be shared memory.
+func ExampleNewHostsBy() {
+	t := &example{}
+	defer t.end()
+	cluster.Run(t, 2, collective.Barrier, cluster.Over(cluster.NewHostsBy(t, 2, "p2p").Transports(t)))
+	fmt.Println("all were there")
+	// Output: all were there
+}
+
 // A member dies in the middle of a loop, and the other members finish the loop. In a synctest
 // bubble, the time before the death would be virtual.
 func ExampleStart() {

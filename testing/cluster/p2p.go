@@ -17,10 +17,17 @@ type Hosts struct {
 	views uint64 // number of views so far
 }
 
-// NewHosts starts n hosts.
+// NewHosts starts n hosts, whose data takes the best kind of path. On one machine that is shared memory.
 func NewHosts(t testing.TB, n int) *Hosts {
 	t.Helper()
-	hosts, err := listen(t.Context(), t.Name(), n)
+	return NewHostsBy(t, n, "auto")
+}
+
+// NewHostsBy starts n hosts with a kind of path for data, as in p2p.Config: "direct" or "p2p" for connections over the loopback
+// interface.
+func NewHostsBy(t testing.TB, n int, path string) *Hosts {
+	t.Helper()
+	hosts, err := listen(t.Context(), t.Name(), n, path)
 	t.Cleanup(func() {
 		if err := closeHosts(hosts); err != nil {
 			t.Error(err)
@@ -45,11 +52,11 @@ func (h *Hosts) Transports(t testing.TB) []transport.Transport {
 }
 
 // listen starts n hosts of one job. On an error it also returns the hosts that were started.
-func listen(ctx context.Context, job string, n int) ([]*p2p.Host, error) {
+func listen(ctx context.Context, job string, n int, path string) ([]*p2p.Host, error) {
 	var hosts []*p2p.Host
 	for i := range n {
 		h, err := p2p.Listen(ctx, p2p.Config{
-			Job: job[:min(len(job), 255)], ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"},
+			Job: job[:min(len(job), 255)], ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}, Path: path,
 		})
 		if err != nil {
 			return hosts, fmt.Errorf("host %d: %w", i, err)
