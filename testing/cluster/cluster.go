@@ -55,7 +55,8 @@ type setup struct {
 	mayFail    bool
 }
 
-// OverP2P gives every rank a libp2p host of its own, which listens on a free TCP port of the loopback interface.
+// OverP2P gives every rank a host of package p2p, which listens on a free TCP port of the loopback interface. Data takes the best
+// kind of path, on one machine shared memory; NewHostsBy chooses another kind.
 func OverP2P() Option {
 	return Option{func(s *setup) {
 		s.places = append(s.places, "OverP2P")

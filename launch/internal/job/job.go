@@ -69,8 +69,8 @@ type Job struct {
 	restarts    int                   // left
 	quick       int                   // deaths soon after the start
 	unconfirmed []ID                  // dead members that no member of another launcher has confirmed
-	told        int                   // number of obituaries
-	toldAt      time.Duration         // the time of the last one
+	obituaries  int                   // number of obituaries so far
+	obituaryAt  time.Duration         // the time of the last one
 	over        bool
 	out         []Output
 }
@@ -390,12 +390,12 @@ func (j *Job) prune() {
 
 // tellOthers tells the members of other launchers which peers are dead, if no own member can.
 func (j *Job) tellOthers() {
-	if j.heralding() && (j.told == 0 || j.now-j.toldAt >= heraldPause) {
-		j.told, j.toldAt = j.told+1, j.now
+	if j.heralding() && (j.obituaries == 0 || j.now-j.obituaryAt >= heraldPause) {
+		j.obituaries, j.obituaryAt = j.obituaries+1, j.now
 		j.do(Obituary{slices.Clone(j.unconfirmed)})
 	}
 }
 
 func (j *Job) heralding() bool {
-	return j.gen.foreign && len(j.unconfirmed) > 0 && j.signal == 0 && j.told <= heralds-1 && !j.hasMember()
+	return j.gen.foreign && len(j.unconfirmed) > 0 && j.signal == 0 && j.obituaries < heralds && !j.hasMember()
 }
