@@ -14,6 +14,8 @@ FUZZTIME = 10s
 BENCH    = .
 SEEDS    = 50000
 MINUTES  = 20
+RUNS     = 500
+SEED     = 1
 TIMEOUT  = 60m
 # How many packages are tested at the same time. With more the tests of large groups would starve each other.
 AT_ONCE  = $$(getconf _NPROCESSORS_ONLN)
@@ -43,10 +45,10 @@ LONG = -run=^TestKill ./trainer
 # Rows of matrices that differ little from those in "make test", tests that compare long runs or run for a set time, tests of large
 # groups or vectors that repeat those of small ones, and the tests with the most kills: they are left to "make test-long". THINNED has the
 # packages with such tests; LONG runs the tests of trainer among them.
-THIN    = ^TestMatrixInMemory$$/^n=[678]$$|^TestSelectionOfLongVectors$$/^n=[46789]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestLostHostIsOut$$/.*/.*/^seed_[23]$$|^TestPausedHostStays$$/.*/^seed_[2-5]$$|^Test(AutoIsNearBest|EvaluatorCost|Soak|QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
+THIN    = ^TestMatrixInMemory$$/^n=[678]$$|^TestSelectionOfLongVectors$$/^n=[46789]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestLostHostIsOut$$/.*/.*/^seed_[23]$$|^TestPausedHostStays$$/.*/^seed_[2-5]$$|^Test(AutoIsNearBest|EvaluatorCost|Soak|Schedules|QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
 THINNED = ./collective ./transport/p2p ./testing/simnet ./testing/e2e ./testing/netchaos ./testing/chaos
 
-.PHONY: help build data run check test test-long race lint fuzz bench figures bench-peers bench-peers-short planted sim recording balance-report scale model chaos soak differential k8s dist deb clean
+.PHONY: help build data run check test test-long race lint fuzz bench figures bench-peers bench-peers-short planted sim recording balance-report scale model chaos soak schedules differential k8s dist deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -145,6 +147,9 @@ chaos: ## real processes killed and cut off from each other for long, in up to a
 
 soak: ## MINUTES=20 of whatever can happen to processes
 	@CGO_ENABLED=0 $(GO) test -count=1 -timeout=24h -v -run=TestSoak ./testing/chaos -minutes=$(MINUTES)
+
+schedules: ## RUNS=500 jobs of real processes to which anything happens at any time, of the seeds from SEED=1 on
+	@CGO_ENABLED=0 $(GO) test -count=1 -timeout=5h -v -run=TestSchedules ./testing/chaos -runs=$(RUNS) -seed=$(SEED)
 
 differential: ## the collectives against Open MPI; needs mpicc and mpirun
 	@CGO_ENABLED=0 $(GO) test -count=1 -v ./testing/differential

@@ -6,13 +6,15 @@
 //	go test -v -run 'Many|Idle' ./testing/chaos -long -runs=5 many peers on few cores
 //	go test -v ./testing/chaos -long                         all long forms; the soak for a minute
 //	go test -v -run TestSoak ./testing/chaos -minutes=20     the soak
+//	go test -v -run TestSchedules ./testing/chaos -runs=100   jobs to which anything happens, of the seeds from -seed on
+//	make schedules RUNS=500 SEED=1                           the same
 //	make chaos                                               all long forms, and ./testing/netchaos -long
 //	make soak MINUTES=20                                     the soak
 //
 // Flags of this package, after its path:
 //
 //	-long        the long forms; the log of a test has its measurements
-//	-runs=N      runs of each of the tests TestKill..., instead of 1 to 6, or of 10 to 200 with -long
+//	-runs=N      runs of each of the tests TestKill..., instead of 1 to 6, or of 10 to 200 with -long; seeds of TestSchedules
 //	-transport=T transport in the tests of kills and of shared memory, for comparisons
 //	-minutes=M   length of TestSoak, instead of 8 seconds, or of a minute with -long
 //	-keep=DIR    folder for the whole event logs of tests that fail

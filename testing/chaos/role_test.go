@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"runtime"
@@ -44,7 +45,9 @@ type spec struct {
 	// take the same time on a loaded machine, unless the machine is overloaded.
 	Pace time.Duration
 	// Release is the path of a file. When the file exists, steps are as fast as possible.
-	Release            string
+	Release string
+	// Late is the longest time of a process before Init. It takes a random part of it.
+	Late               time.Duration
 	Checkpoint, Resume string // folders
 	Calls              bool   // the program does not train, but makes collective calls until the file Release exists
 	Idle               bool   // the program joins and waits until the file Release exists
@@ -95,6 +98,7 @@ func play(text string) int {
 func train(ctx context.Context, s spec) error {
 	stop := answer()
 	defer stop()
+	<-time.After(rand.N(s.Late + 1))
 	group, err := launch.Init(ctx)
 	if err != nil {
 		return err
