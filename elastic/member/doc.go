@@ -38,8 +38,10 @@
 //
 // The first voter in rank order that can be reached proposes. If this voter does not succeed, the
 // following voters try in rank order, each Patience ticks after the voter before. A proposer whose
-// ballot is overtaken by a higher ballot backs off. The back-off time doubles with each such
-// ballot, and has a jitter that follows from the proposer's ID and round. If no message is lost a
+// ballot is overtaken by a higher ballot backs off, as does a member that promises another's ballot.
+// The back-off time doubles with each ballot of its own that is overtaken, grows with the time for
+// which ballots of others overtake each other, and has a jitter that follows from the proposer's ID
+// and round. So over slow links it becomes longer than a ballot takes. If no message is lost a
 // change costs at most 6 messages per member, and two round trips until the decision.
 //
 // # Parts

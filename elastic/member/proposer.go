@@ -44,6 +44,15 @@ type pauses struct {
 	retry       uint64 // no ballot is opened before this tick without new knowledge; set when answers have refuted why
 	tries       int    // number of ballots that were rejected, overtaken or refuted
 	steppedDown bool   // this proposer has backed off once for a proposer that this member suspects
+	contest     contest
+}
+
+// contest is a series of ballots of others that a member gives way to.
+type contest struct {
+	first Ballot
+	begin uint64 // tick of the last message of first
+	from  ID     // sender of the last message of any of the ballots
+	last  uint64 // tick of that message; 0 if there was none
 }
 
 // proposal is a proposer's memory for the change of one view.
@@ -193,28 +202,44 @@ func (p *proposer) overtaken() {
 }
 
 // stepDown gives up the ballot under way and opens no ballot for a while, because this member has
-// promised another proposer's higher ballot. For proposers that this member suspects, stepDown does
-// so only once in a view: in that time two parts of a group that can reach each other again
-// withdraw their suspicions. It does not do so again, because a suspected proposer may receive no
-// answers and repeat its ballot in vain. Later ballots of suspected proposers only count as
-// rejections of a ballot under way here. So of two proposers that suspect each other one succeeds
-// in the end.
+// promised another proposer's higher ballot. The longer ballots overtake each other, the longer is
+// that while. For proposers that this member suspects, stepDown does so only once in a view: in
+// that time two parts of a group that can reach each other again withdraw their suspicions. It does
+// not do so again, because a suspected proposer may receive no answers and repeat its ballot in
+// vain. Later ballots of suspected proposers only count as rejections of a ballot under way here.
+// So of two proposers that suspect each other one succeeds in the end.
 func (p *proposer) stepDown(b Ballot, from ID) {
 	p.round = max(p.round, b.Round)
 	switch {
 	case p.local.reachable(from) || !p.steppedDown:
 		p.steppedDown = p.steppedDown || !p.local.reachable(from)
 		p.stage = idle
-		p.wait = p.tick + p.cfg.Patience + p.backOff(0)
+		p.wait = p.tick + p.cfg.Patience + p.spread(p.cfg.Retry+p.contested(b, from))
 	case p.stage != idle:
 		p.overtaken()
 	}
 }
 
+// contested returns for how many ticks ballots have overtaken each other, up to 64 Retry. Over slow
+// links each member proposes before it hears of the others' ballots, or while their answers are on
+// the way. By this time, which grows until a view is decided, the pauses become longer than a
+// ballot takes. A ballot that no other overtook, that was overtaken because its proposer is
+// unreachable, or that was long ago, does not count.
+func (p *proposer) contested(b Ballot, from ID) uint64 {
+	c, longest := &p.contest, p.cfg.Retry<<6
+	if c.last == 0 || b == c.first || !p.local.reachable(c.from) || p.tick > c.last+4*longest {
+		c.first, c.begin = b, p.tick
+	}
+	c.from, c.last = from, p.tick
+	return min(p.tick-c.begin, longest)
+}
+
 // backOff returns a number of ticks that doubles with n, plus a jitter below that number.
-func (p *proposer) backOff(n int) uint64 {
-	base := p.cfg.Retry << min(n, 5)
-	return base + jitter(p.cfg.Self.ID, p.round)%base
+func (p *proposer) backOff(n int) uint64 { return p.spread(p.cfg.Retry << min(n, 5)) }
+
+// spread returns ticks plus a jitter below ticks.
+func (p *proposer) spread(ticks uint64) uint64 {
+	return ticks + jitter(p.cfg.Self.ID, p.round)%ticks
 }
 
 // jitter returns a pseudo-random number: FNV-1a over the ID and the round. It differs between

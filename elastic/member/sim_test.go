@@ -100,7 +100,8 @@ type world struct {
 	slander  map[[2]*node]bool // the first suspects the second without a reason
 	loss     float64
 	twice    float64 // share of messages that arrive twice
-	lag      unit    // longest delay, except for stragglers
+	delay    unit    // shortest delay
+	lag      unit    // longest delay in addition, except for stragglers
 	straggle float64 // share of messages that take ten times as long
 	codec    bool    // messages pass through their encoding
 	direct   int     // Config.Direct and Config.Fan; 0 for the defaults
@@ -262,7 +263,7 @@ func (w *world) send(n *node, msg member.Message) {
 		copies = 2
 	}
 	for range copies {
-		d := w.upTo(w.lag)
+		d := w.delay + w.upTo(w.lag)
 		if w.chance(w.straggle) {
 			d *= 10
 		}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // The flags of this package's tests:
@@ -77,6 +79,31 @@ func TestDuelingProposers(t *testing.T) {
 				w.runUntil(settleTicks * tickUnits)
 				if why := cmp.Or(w.failure, w.checks.atRest(w)); why != "" {
 					t.Errorf("lag %d, loss %v, seed %d: %s", lag, loss, seed, why)
+				}
+			}
+		}
+	}
+}
+
+// Over links whose delay is up to many times Config.Patience, members that all request a view at once get it. Each proposes before
+// it hears of the others' ballots, so they must wait longer and longer for each other.
+func TestProposersOverSlowLinks(t *testing.T) {
+	for _, delay := range []unit{5, 15, 30, 50, 100} { // in ticks
+		for _, loss := range []float64{0, 0.05} {
+			for seed := range 40 {
+				w := calmWorld(2 + seed%4)
+				w.rng, w.delay, w.lag, w.loss = rand.New(rand.NewPCG(uint64(seed), 0)), delay*tickUnits, delay*tickUnits/5, loss
+				for _, n := range w.nodes {
+					w.after(w.upTo(2*delay*tickUnits), func() { w.step(n, member.Renew{Epoch: n.view.Epoch}) })
+				}
+				w.runUntil(delay * tickUnits) // some have asked
+				first := w.nodes[0].view.Epoch
+				w.runUntil(max(settleTicks, 80*delay) * tickUnits)
+				for _, n := range w.nodes {
+					if w.failure != "" || n.view.Epoch <= first {
+						t.Errorf("delay %d ticks, loss %v, %d members, seed %d: %s is still in epoch %d %s", delay, loss, len(w.nodes), seed, n.id, n.view.Epoch, w.failure)
+						break
+					}
 				}
 			}
 		}
