@@ -45,16 +45,18 @@ type request struct {
 	Local bool `json:"local,omitempty"`
 }
 
-// reply is the answer to a request. Exactly one field is set; Grace goes with Stopping.
+// reply is the answer to a request. Exactly one field is set; Grace and PIDs go with Stopping.
 type reply struct {
 	Status   *Status `json:"status,omitempty"`
-	Stopping bool    `json:"stopping,omitempty"` // the peer is about to end
+	Stopping bool    `json:"stopping,omitempty"` // the peer, or all peers of the launcher, are about to end
 	// Grace is the time that the peer gets to end; 0 if it is unknown.
-	Grace   time.Duration `json:"grace,omitempty"`
-	Scaling string        `json:"scaling,omitempty"` // description of the launcher's action
-	Ticket  *Ticket       `json:"ticket,omitempty"`
-	Done    string        `json:"done,omitempty"` // description of the effect of revoke or kick
-	Error   string        `json:"error,omitempty"`
+	Grace time.Duration `json:"grace,omitempty"`
+	// PIDs has the process IDs of the launcher's peers, which it asks to end.
+	PIDs    []int   `json:"pids,omitempty"`
+	Scaling string  `json:"scaling,omitempty"` // description of the launcher's action
+	Ticket  *Ticket `json:"ticket,omitempty"`
+	Done    string  `json:"done,omitempty"` // description of the effect of revoke or kick
+	Error   string  `json:"error,omitempty"`
 }
 
 // decodeRequest decodes a request line and checks the values that the request uses.
@@ -242,28 +244,62 @@ func (c *control) Close() error {
 }
 
 // socketName identifies a control socket and is part of the socket's address. The process ID
-// distinguishes a restarted peer from its predecessor, whose file may remain.
+// distinguishes a restarted peer from its predecessor, whose file may remain. The socket of the
+// launcher that began the job has no process ID: so no second launcher can begin a job of the same
+// name.
 type socketName struct {
 	job   string
-	index int
+	index int // launcherIndex for a launcher
 	pid   int
 }
 
-// String returns job/index.pid, the last part of the address. No job name contains the separator.
-func (n socketName) String() string { return fmt.Sprintf("%s/%d.%d", n.job, n.index, n.pid) }
+const (
+	// launcherIndex is the index in the name of a launcher's socket; launcherWord stands for it.
+	launcherIndex = -1
+	launcherWord  = "launcher"
+)
+
+// isLauncher reports whether the socket is that of a launcher.
+func (n socketName) isLauncher() bool { return n.index == launcherIndex }
+
+// String returns job/index.pid, job/launcher or job/launcher.pid, the last part of the address. No
+// job name contains the separator.
+func (n socketName) String() string {
+	switch {
+	case !n.isLauncher():
+		return fmt.Sprintf("%s/%d.%d", n.job, n.index, n.pid)
+	case n.pid == 0:
+		return n.job + "/" + launcherWord
+	}
+	return fmt.Sprintf("%s/%s.%d", n.job, launcherWord, n.pid)
+}
+
+// owner describes the process behind the socket for people.
+func (n socketName) owner() string {
+	switch {
+	case !n.isLauncher():
+		return fmt.Sprintf("peer %d (pid %d)", n.index, n.pid)
+	case n.pid == 0:
+		return "the elrun that began the job"
+	}
+	return fmt.Sprintf("the elrun that joined the job (pid %d)", n.pid)
+}
 
 // parseSocketName is the inverse of String.
 func parseSocketName(s string) (socketName, error) {
-	job, rest, ok := strings.Cut(s, "/")
-	index, pid, ok2 := strings.Cut(rest, ".")
-	i, err := strconv.Atoi(index)
-	p, err2 := strconv.Atoi(pid)
-	if !ok || !ok2 || err != nil || err2 != nil || validJob(job) != nil || i < 0 || i >= maxPeers+maxNodes || p <= 0 {
-		return socketName{}, fmt.Errorf("launch: %q is not the name of a control socket", s)
+	job, rest, _ := strings.Cut(s, "/")
+	index, pid, _ := strings.Cut(rest, ".")
+	n := socketName{job: job, index: launcherIndex}
+	var err, err2 error
+	if index != launcherWord {
+		n.index, err = strconv.Atoi(index)
+	}
+	if rest != launcherWord {
+		n.pid, err2 = strconv.Atoi(pid)
 	}
 	// A name has one spelling only: "01" would otherwise be the same peer as "1".
-	n := socketName{job, i, p}
-	if n.String() != s {
+	if err != nil || err2 != nil || validJob(job) != nil || n.index < launcherIndex || n.index >= maxPeers+maxNodes || n.pid < 0 ||
+		n.pid == 0 && rest != launcherWord || n.String() != s {
 		return socketName{}, fmt.Errorf("launch: %q is not the name of a control socket", s)
 	}
 	return n, nil

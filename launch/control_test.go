@@ -74,11 +74,12 @@ func TestAskCancelled(t *testing.T) {
 }
 
 func TestSocketName(t *testing.T) {
-	want := socketName{"my.job-1", 12, 345}
-	if got, err := parseSocketName(want.String()); err != nil || got != want {
-		t.Errorf("got %+v, %v", got, err)
+	for _, want := range []socketName{{"my.job-1", 12, 345}, {"my.job-1", launcherIndex, 0}, {"my.job-1", launcherIndex, 345}} {
+		if got, err := parseSocketName(want.String()); err != nil || got != want {
+			t.Errorf("got %+v, %v", got, err)
+		}
 	}
-	for _, bad := range []string{"", "job", "job/1", "job/1.", "job/x.1", "job/1.x", "/1.1", "job/-1.1", "job/1.0", "job/01.1", "a/b/1.1"} {
+	for _, bad := range []string{"", "job", "job/1", "job/1.", "job/launcher.", "job/launcher.0", "job/launcher.-1", "job/-1", "job/0.0", "job/x.1", "job/1.x", "/1.1", "job/-1.1", "job/1.0", "job/01.1", "a/b/1.1"} {
 		if n, err := parseSocketName(bad); err == nil {
 			t.Errorf("%q: got %+v, want an error", bad, n)
 		}

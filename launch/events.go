@@ -103,7 +103,7 @@ func (r *runner) exited(e Exit) {
 	c := r.procs.peers[e.Index]
 	r.procs.remove(e.Index)
 	r.joinQueue.remove(e.Index)
-	e.Asked = !c.asked.IsZero() || e.by != 0 || c.leaves || r.rendezvous.peers[e.Index].released
+	e.Asked = !c.asked.IsZero() && !c.result || e.by != 0 || c.leaves || r.rendezvous.peers[e.Index].released
 	e.kicked, e.result, e.left, e.PID = c.kicked, c.result, c.left, c.pid()
 	r.outcome.exits = append(r.outcome.exits, e)
 	r.peers.repeats.ended(r.rendezvous.shortID(e.Index), e, c.words)
@@ -123,7 +123,7 @@ func (r *runner) exited(e Exit) {
 	// Nothing is printed about an expected end. The line about a lost member waits for the next
 	// view, and lines about other failures wait for their likely cause.
 	switch {
-	case r.outcome.signal != 0 || e.Asked && r.rendezvous.started:
+	case r.outcome.ending() || e.Asked && r.rendezvous.started:
 	case r.outcome.mistake != "" && e.Signal == 0 && !e.Lost: // the job's last line names the mistake
 	case aborts(messages):
 		r.report.printf("peer %d (pid %d) %v before all had joined; the others are told to end", e.Index, e.PID, e)

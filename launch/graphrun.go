@@ -58,7 +58,7 @@ func (r *runner) program(from int, info programInfo) {
 
 // situation returns the state of the peers, on which the services and tasks depend.
 func (r *runner) situation() situation {
-	s := situation{peers: r.peers.isActive(), stop: r.outcome.signal != 0, interrupted: r.outcome.signal != 0}
+	s := situation{peers: r.peers.isActive(), stop: r.outcome.ending(), interrupted: r.outcome.ending()}
 	if !s.peers && !s.stop { // the peers have ended: if they have no result, stop the tasks, too
 		done, err := agreeDone(r.outcome.dones)
 		s.stop = done == nil || r.outcome.status(done, err) != 0

@@ -20,8 +20,8 @@ var (
 	ErrWhichJob = errors.New("several jobs could be meant")
 )
 
-// Job is a job of this user that has peers on this host. Its methods send requests to the control
-// sockets of these peers. No launcher needs to run, except for Scale. A Job is only a name and
+// Job is a job of this user that has peers, or an elrun that starts some, on this host. Its methods
+// send requests to the control sockets of these peers. No launcher needs to run, except for Scale. A Job is only a name and
 // holds no resources, so it needs no Close. Its methods are safe for concurrent use; after the end
 // of the job they return ErrNoJob.
 type Job struct{ name string }
@@ -34,13 +34,13 @@ func Find(ctx context.Context, name string) (*Job, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("launch: find job: %w", context.Cause(ctx))
 	}
-	peers, err := listControls()
+	sockets, err := listSockets()
 	if err != nil {
 		return nil, fmt.Errorf("launch: list jobs: %w", err)
 	}
 	// A job has a socket for each peer: equal names count once.
 	var running []string
-	for _, n := range peers {
+	for _, n := range sockets {
 		running = append(running, n.job)
 	}
 	slices.Sort(running)
@@ -203,15 +203,19 @@ func (j *Job) ask(ctx context.Context, r request, fits func(socketName) bool) (r
 
 // peers returns the control sockets of the job's peers, at least one.
 func (j *Job) peers() ([]socketName, error) {
-	all, err := listControls()
+	all, err := listSockets()
 	if err != nil {
 		return nil, fmt.Errorf("launch: list the peers of job %s: %w", j.name, err)
 	}
 	all = slices.DeleteFunc(all, func(n socketName) bool { return n.job != j.name })
-	if len(all) == 0 {
+	peers := slices.DeleteFunc(slices.Clone(all), socketName.isLauncher)
+	switch {
+	case len(all) == 0:
 		return nil, j.ended()
+	case len(peers) == 0:
+		return nil, fmt.Errorf("launch: %w: no peer of %s has called Init yet: try again later", ErrNoJob, j.name)
 	}
-	return all, nil
+	return peers, nil
 }
 
 // ended returns the error for a job whose peers on this host have all ended.

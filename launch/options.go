@@ -111,11 +111,11 @@ func (o *Options) name() error {
 	if err := validJob(o.Job); err != nil {
 		return fmt.Errorf("launch: %w: %w", ErrOptions, err)
 	}
-	// A second job of the same name is not detected if both start at the same time, or if the list
-	// cannot be read. The only effect is that elrun status mixes both jobs.
-	used, _ := listControls()
+	// A launcher that begins at the same time is detected later, by its socket. If the list cannot be
+	// read, the only effect is that elrun status mixes both jobs.
+	used, _ := listSockets()
 	if slices.ContainsFunc(used, func(n socketName) bool { return n.job == o.Job }) {
-		return fmt.Errorf("launch: %w: a job named %s is running already", ErrOptions, o.Job)
+		return nameTaken(o.Job)
 	}
 	return nil
 }

@@ -27,7 +27,8 @@ type doneReport struct {
 
 // outcome is the launcher's record of the end of the job. Its methods do not change it.
 type outcome struct {
-	signal syscall.Signal // the signal that interrupted the job; 0 if none
+	signal   syscall.Signal // the signal that interrupted the job; 0 if none
+	stopping bool           // elrun stop has asked all peers of this launcher to leave
 	// exits has the ends of all processes, in the order in which they ended; dones has the results
 	// that peers have reported.
 	exits   []Exit
@@ -36,6 +37,9 @@ type outcome struct {
 	member  bool   // a group was formed
 	mistake string // the first mistake of the program that a peer reported; empty if none
 }
+
+// ending reports whether the job was interrupted or stopped: nothing is started any more.
+func (o outcome) ending() bool { return o.signal != 0 || o.stopping }
 
 // anyFinished reports whether at least one process that was not asked to leave ended with status 0,
 // and all failed processes were killed or lost with their hosts. Then the group went on without the
@@ -82,12 +86,15 @@ func (o outcome) resultSurvived() bool {
 	return slices.ContainsFunc(o.exits, well) && !slices.ContainsFunc(o.failures(), failed)
 }
 
-// stopped reports whether the job was stopped: the last member has left as asked, and no peer
-// failed by itself. Peers that were killed before are no failures here, because the job went on
+// stopped reports whether the job was stopped: elrun stop has asked all peers, or the last member
+// has left as asked, and no peer failed by itself. Peers that were killed before are no failures here, because the job went on
 // without them until it was stopped.
 func (o outcome) stopped() bool {
-	if !o.member || o.anyFinished() || slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 && !e.Lost }) {
+	if !o.member && !o.stopping || o.anyFinished() || slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 && !e.Lost }) {
 		return false
+	}
+	if o.stopping {
+		return true
 	}
 	var last Exit
 	for _, e := range o.exits {
@@ -137,6 +144,8 @@ func (o outcome) summary(done *event.Done, status int, at string) string {
 	switch {
 	case o.mistake != "":
 		return clip("the job fails by a mistake of its program: "+o.mistake, lineRoom)
+	case status == 0 && done == nil && o.stopped() && !o.member:
+		return "the job was stopped before all had joined: it has no result"
 	case status == 0 && done == nil && o.stopped():
 		return "the job was stopped" + at + ": it has no result"
 	case len(failures) == 0 || !o.member:

@@ -104,6 +104,30 @@ func TestSummaryOfStop(t *testing.T) {
 	}
 }
 
+// After elrun stop the job counts as stopped also before all had joined, and if the last peer is
+// killed, unless a peer had failed by itself or had the result.
+func TestOutcomeOfStop(t *testing.T) {
+	left, killed, failed := Exit{Code: -1, Signal: syscall.SIGTERM, Asked: true}, Exit{Code: -1, Signal: syscall.SIGKILL}, Exit{PID: 7, Code: 3}
+	for name, c := range map[string]struct {
+		exits  []Exit
+		done   *event.Done
+		member bool
+		status int
+		want   string
+	}{
+		"before all had joined": {[]Exit{left, left}, nil, false, 0, "the job was stopped before all had joined: it has no result"},
+		"after a kill":          {[]Exit{left, killed}, nil, true, 0, "the job was stopped: it has no result"},
+		"after a failure":       {[]Exit{failed, left}, nil, true, 1, "the job did not finish; likely cause: peer 0 (pid 7) exited with status 3"},
+		"with the result":       {[]Exit{{result: true}, left}, &event.Done{}, true, 0, ""},
+	} {
+		o := outcome{exits: c.exits, member: c.member, stopping: true}
+		status := o.status(c.done, nil)
+		if got := o.summary(c.done, status, ""); got != c.want || status != c.status {
+			t.Errorf("%s: status %d, %q, want %d, %q", name, status, got, c.status, c.want)
+		}
+	}
+}
+
 func TestFailuresInOrder(t *testing.T) {
 	at := func(index, code, s int) Exit { return Exit{Index: index, Code: code, at: time.Unix(int64(s), 0)} }
 	o := outcome{exits: []Exit{at(0, 1, 5), at(1, 0, 1), at(2, 7, 3), {Index: 3, Code: 9, Asked: true}}}

@@ -153,6 +153,14 @@ func (s *processes) running() []int { return slices.Sorted(maps.Keys(s.peers)) }
 // count describes the number of running peers, as in "2 peers".
 func (s *processes) count() string { return plural(len(s.peers), "peer", "peers") }
 
+// pids returns the process IDs of the running peers, in no order.
+func (s *processes) pids() (out []int) {
+	for _, c := range s.peers {
+		out = append(out, c.pid())
+	}
+	return out
+}
+
 // leaving returns the local indices of the peers that have been asked to leave, in no order.
 func (s *processes) leaving() []int {
 	var out []int

@@ -100,7 +100,7 @@ func (r *rendezvous) reform() (messages []peerMessage, begin []int) {
 
 // reformGroup carries out the decision of rendezvous.reform, and prints it.
 func (r *runner) reformGroup() {
-	if r.outcome.signal != 0 {
+	if r.outcome.ending() {
 		return
 	}
 	messages, begin := r.rendezvous.reform()

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync"
 	"syscall"
 
 	"github.com/elrun/elrun/event"
@@ -50,6 +51,13 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := newRunner(o, path, o.order())
+	release, err := serveLauncher(r)
+	if err != nil {
+		_ = r.closeConsole(ctx, "")
+		return Result{}, err
+	}
+	release = sync.OnceFunc(release)
+	defer release()
 	var stop func()
 	r.procs.orphans, stop = adoptOrphans()
 	defer stop()
@@ -73,6 +81,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	r.procs.giveInput()
 	r.discovery.start(ctx, r.o.Network.Discovery, sought, r.report.console.say)
 	r.loop(ctx)
+	release() // no process is left
 	r.discovery.finish(r.membership.done)
 	return r.finish(ctx), nil
 }

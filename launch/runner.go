@@ -44,6 +44,7 @@ type runner struct {
 	outcome    outcome
 
 	discovery discoveryState
+	calls     calls // from the control socket of this launcher
 
 	interruption interruption     // meaningful once outcome.signal is set
 	killing      <-chan time.Time // fires at the end of the peers' grace period; nil if none runs
@@ -60,7 +61,7 @@ const (
 // The runner owns the processes that it starts: all of them have ended when loop returns.
 func newRunner(o Options, path string, order startOrder) *runner {
 	group := newRendezvous(o.Peers, order, o.Join)
-	r := &runner{o: &o, begun: time.Now(), rendezvous: group, report: newReporter(&o.Output, group.leads)}
+	r := &runner{o: &o, begun: time.Now(), calls: newCalls(), rendezvous: group, report: newReporter(&o.Output, group.leads)}
 	r.membership = newMembershipLog(o.Membership.MinPeers, group.describe, func(id string) bool { return group.index(id) >= 0 })
 	if len(o.Remote.Hosts) == 0 {
 		r.membership.load, r.stalls.load = hostOverload, hostOverload
@@ -89,6 +90,8 @@ func (r *runner) loop(ctx context.Context) {
 			r.hostConnected(a)
 		case found := <-r.discovery.found:
 			r.onDiscovered(found)
+		case f := <-r.calls.due:
+			f()
 		case s := <-r.o.Signals:
 			r.signalled(s, time.Now())
 		case <-end:
@@ -127,7 +130,7 @@ func (r *runner) tick(now time.Time) {
 	r.peers.judge(now)
 	r.report.lines(r.stalls.due(now, r.peers.want, r.rendezvous.describe))
 	r.report.shared(r.membership.due(now))
-	if r.outcome.signal == 0 {
+	if !r.outcome.ending() {
 		r.report.lines(r.joinQueue.due(now))
 	}
 	r.peers.restartDue(now)

@@ -48,6 +48,8 @@ func (r *runner) scalable() error {
 	switch {
 	case r.outcome.signal != 0:
 		return fmt.Errorf("elrun was interrupted: the job is ending")
+	case r.outcome.stopping:
+		return fmt.Errorf("the job is being stopped")
 	case r.membership.done:
 		return fmt.Errorf("the job has finished")
 	case !r.rendezvous.started:

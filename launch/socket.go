@@ -13,10 +13,14 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 // Control sockets are files in a directory that only this user can enter, one directory for each
-// network namespace. A killed process leaves its file behind; listControls removes files of
+// network namespace. A killed process leaves its file behind; listSockets removes files of
 // sockets on which nobody listens.
 
 const (
@@ -24,6 +28,9 @@ const (
 	maxSocketPath = 103
 	// youngSocket is the age below which a socket may not be listening yet.
 	youngSocket = time.Second
+	// lockPeriod is how often a locked directory is tried, lockTries times.
+	lockPeriod = 10 * time.Millisecond
+	lockTries  = 200
 )
 
 // socketDirs returns the possible directories of control sockets, best first. The directory that a
@@ -96,13 +103,14 @@ func makePrivate(dir string) error {
 // file returns the name of the socket's file, which is String with ':' in place of '/'.
 func (n socketName) file() string { return strings.Replace(n.String(), "/", ":", 1) }
 
-// listenControl opens the socket in the first directory where this succeeds.
+// listenControl opens the socket in the first directory where this succeeds. If another process
+// listens under a name without a process ID, the error wraps syscall.EADDRINUSE.
 func listenControl(at socketName) (net.Listener, error) {
 	var errs []error
 	for _, dir := range socketDirs() {
 		l, err := listenIn(dir, at)
-		if err == nil {
-			return l, nil
+		if err == nil || at.pid == 0 && errors.Is(err, syscall.EADDRINUSE) {
+			return l, err
 		}
 		errs = append(errs, err)
 	}
@@ -120,14 +128,49 @@ func listenIn(dir string, at socketName) (l net.Listener, err error) {
 		if err = makePrivate(dir); err != nil {
 			return nil, err
 		}
-		if refuses, young := isDeadSocket(path); refuses && !young {
-			_ = os.Remove(path) // left by a process with the same ID
-		}
-		if l, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}); !errors.Is(err, os.ErrNotExist) {
+		if l, err = takeOver(dir, path); !errors.Is(err, os.ErrNotExist) {
 			return l, err
 		}
 	}
 	return nil, err
+}
+
+// takeOver opens the socket at path in dir. It first removes a file there on which nobody listens:
+// a process of the same name was killed.
+func takeOver(dir, path string) (net.Listener, error) {
+	defer lockDir(dir)()
+	// Nobody else opens a socket now, so a socket that refuses is not about to listen.
+	if refuses, _ := isDeadSocket(path); refuses {
+		_ = os.Remove(path)
+	}
+	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+}
+
+// removeDead removes the file of a socket on which nobody listens.
+func removeDead(dir, path string) {
+	defer lockDir(dir)()
+	// Another process may have taken the socket over since the caller looked.
+	if refuses, _ := isDeadSocket(path); refuses {
+		_ = os.Remove(path)
+	}
+}
+
+// lockDir locks a directory of sockets until the function that it returns is called. Who opens a
+// socket, or removes the file of another process, holds the lock: otherwise one of two processes
+// that find the file of a dead socket could remove the new socket of the other. Without locks on its
+// file system, or if a process that is stopped holds the lock, the directory is not locked.
+func lockDir(dir string) (unlock func()) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return func() {}
+	}
+	for range lockTries {
+		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) || pause.For(context.Background(), lockPeriod) != nil {
+			break
+		}
+	}
+	return func() { _ = d.Close() }
 }
 
 // dialControl connects to a socket in any of the directories. If all directories fail, it prefers
@@ -135,7 +178,7 @@ func listenIn(dir string, at socketName) (l net.Listener, err error) {
 // which user listens.
 func dialControl(ctx context.Context, at socketName) (net.Conn, error) {
 	var d net.Dialer
-	last := fmt.Errorf("peer %d (pid %d): %w", at.index, at.pid, os.ErrNotExist)
+	last := fmt.Errorf("%s: %w", at.owner(), os.ErrNotExist)
 	for _, dir := range socketDirs() {
 		// Others could have put a socket of their own into a directory that is not private.
 		if checkPrivate(dir) != nil {
@@ -152,9 +195,15 @@ func dialControl(ctx context.Context, at socketName) (net.Conn, error) {
 	return nil, last
 }
 
-// listControls returns the sockets of this user's peers, sorted, and removes dead ones. It ignores
-// directories that are not private.
+// listControls returns the sockets of this user's peers, sorted, and removes dead ones.
 func listControls() ([]socketName, error) {
+	all, err := listSockets()
+	return slices.DeleteFunc(all, socketName.isLauncher), err
+}
+
+// listSockets returns the sockets of this user's peers and launchers, sorted, and removes dead
+// ones. It ignores directories that are not private.
+func listSockets() ([]socketName, error) {
 	var out []socketName
 	for _, dir := range socketDirs() {
 		if checkPrivate(dir) != nil {
@@ -172,9 +221,9 @@ func listControls() ([]socketName, error) {
 			path := filepath.Join(dir, f.Name())
 			switch refuses, young := isDeadSocket(path); {
 			case refuses && !young:
-				_ = os.Remove(path)
-			case refuses && syscall.Kill(n.pid, 0) == syscall.ESRCH:
-				// Its peer was killed just now, or is in another PID namespace.
+				removeDead(dir, path)
+			case refuses && (n.pid == 0 || syscall.Kill(n.pid, 0) == syscall.ESRCH):
+				// Its process was killed just now, or is in another PID namespace.
 			case n.index >= maxPeers: // the socket of a service, which takes other calls
 			default:
 				out = append(out, n)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -27,34 +28,47 @@ type Stopped struct {
 	Took  time.Duration // from the first request to the end of the last peer
 }
 
-// Stop ends the job as SIGTERM does: it asks each peer on this host to send SIGTERM to itself,
-// which the peers do when all have answered. Peers that have not left the group after the grace
-// period of the job (Options.Grace) are asked again, and then end at once. Stop returns when all
-// their control sockets are gone. If some peers are left 5 s later, or at the end of ctx, it returns
-// an error that names these peers. They have been asked to end.
+// Stop ends the job on this host. It asks the elrun processes that started the job's peers here:
+// each sends SIGTERM to all its peers, also to those that have not called Init or are stopped, kills
+// those that run on after the grace period of the job (Options.Grace), and starts none any more.
+// Peers whose elrun does not answer are asked themselves, and asked again after the grace period.
+// Stop returns when the control sockets of all that were asked are gone. If some are left 5 s after
+// the grace period, or at the end of ctx, it returns an error that names them. They have been asked
+// to end.
 //
-// A running launcher sees its peers end, and ends with the status that follows from their statuses.
-// A process that has not called Init has no control socket and is not asked.
+// A launcher ends with status 0 then, or with that of a peer that failed before.
 func (j *Job) Stop(ctx context.Context) (Stopped, error) {
-	if _, err := j.peers(); err != nil {
-		return Stopped{}, err
+	s := stopping{job: j, asked: map[socketName]error{}, ending: map[int]bool{}}
+	if left, err := s.left(); err != nil || len(left) == 0 {
+		return Stopped{}, cmp.Or(err, j.ended())
 	}
-	s := stopping{job: j, asked: map[socketName]error{}}
 	begun := time.Now()
 	err := s.run(ctx)
-	return Stopped{Job: j.name, Peers: len(s.asked), Took: time.Since(begun)}, err
+	return Stopped{Job: j.name, Peers: s.peers(), Took: time.Since(begun)}, err
 }
 
-// errAgain marks a peer that has to be asked again.
+// errAgain marks a peer or launcher that has to be asked again.
 var errAgain = errors.New("still runs after the request")
 
 // stopping is a Stop in progress.
 type stopping struct {
-	job   *Job
-	asked map[socketName]error // peers that were asked, with the error of the request
-	// grace is the longest grace period that a peer has named; 0 before the first answer.
+	job    *Job
+	asked  map[socketName]error // sockets that were asked, with the error of the request
+	ending map[int]bool         // process IDs of peers that a launcher asks
+	// grace is the longest grace period that an answer has named; 0 before the first answer.
 	grace time.Duration
 	again bool // the peers that are left have been asked again
+}
+
+// peers returns the number of peers that were asked, by a launcher or directly.
+func (s *stopping) peers() int {
+	n := len(s.ending)
+	for at := range s.asked {
+		if !at.isLauncher() && !s.ending[at.pid] {
+			n++
+		}
+	}
+	return n
 }
 
 // overdue returns what is due when the first request was made some time ago: to ask the remaining
@@ -94,38 +108,76 @@ func (s *stopping) run(ctx context.Context) error {
 	}
 }
 
-// left returns the control sockets of the remaining peers.
+// left returns the control sockets of the remaining peers and launchers. A launcher that has not
+// accepted the request is left out if peers accepted it: it may be stopped, and ends when it goes on.
 func (s *stopping) left() ([]socketName, error) {
-	names, err := s.job.peers()
-	if errors.Is(err, ErrNoJob) {
+	all, err := listSockets()
+	if err != nil {
+		return nil, fmt.Errorf("launch: list the peers of job %s: %w", s.job.name, err)
+	}
+	left := slices.DeleteFunc(all, func(n socketName) bool { return n.job != s.job.name })
+	if s.peers() > 0 && !slices.ContainsFunc(left, func(n socketName) bool { return !n.isLauncher() || s.asked[n] == nil }) {
 		return nil, nil
 	}
-	return names, err
+	return left, nil
 }
 
-// ask asks all peers that have not agreed yet, concurrently. The connections stay open until all
-// peers have answered.
+// ask asks all launchers, and then the peers that no launcher asks, unless they have agreed
+// already. The connections stay open until all have answered.
 func (s *stopping) ask(ctx context.Context, names []socketName) {
-	// A peer ends when its connection is closed. So the connections are closed after the last
-	// answer: otherwise a peer could see another peer leave before it gets the request itself.
+	// The request takes effect when its connection is closed. So the connections are closed after the
+	// last answer: otherwise a peer could see another peer leave before it gets the request itself.
+	var conns []net.Conn
+	for _, launchers := range []bool{true, false} {
+		due := slices.DeleteFunc(slices.Clone(names), func(n socketName) bool { return n.isLauncher() != launchers || !s.isDue(n) })
+		conns = append(conns, s.askAll(ctx, due)...)
+	}
+	for _, c := range conns {
+		_ = c.Close()
+	}
+}
+
+// isDue reports whether a peer or launcher has to be asked now. A launcher that does not answer is
+// asked once more, after the grace period, unless it has no peers yet.
+func (s *stopping) isDue(n socketName) bool {
+	err, asked := s.asked[n]
+	switch {
+	case errors.Is(err, errAgain):
+		return true
+	case n.isLauncher():
+		return !asked || err != nil && s.peers() == 0
+	}
+	return (!asked || err != nil) && !s.isEnding(n.pid)
+}
+
+// askAll asks all names concurrently, and returns the open connections.
+func (s *stopping) askAll(ctx context.Context, names []socketName) []net.Conn {
 	conns, replies, errs := make([]net.Conn, len(names)), make([]reply, len(names)), make([]error, len(names))
 	var work sync.WaitGroup
 	for i, n := range names {
-		if err, ok := s.asked[n]; !ok || err != nil {
-			work.Go(func() { conns[i], replies[i], errs[i] = open(ctx, n, request{Request: "stop"}) })
-		}
+		work.Go(func() { conns[i], replies[i], errs[i] = open(ctx, n, request{Request: "stop"}) })
 	}
 	work.Wait()
 	for i, n := range names {
 		s.asked[n], s.grace = errs[i], max(s.grace, replies[i].Grace)
-		if conns[i] != nil {
-			_ = conns[i].Close()
+		for _, pid := range replies[i].PIDs {
+			s.ending[pid] = true
 		}
 	}
+	return slices.DeleteFunc(conns, func(c net.Conn) bool { return c == nil })
 }
 
-// leftError returns an error that names the remaining peers, or nil if the last one has just
-// ended.
+// isEnding reports whether a launcher asks the peer of a process. The launcher may know the peer by
+// the process that leads its process group, such as a shell around the peer.
+func (s *stopping) isEnding(pid int) bool {
+	if s.ending[pid] {
+		return true
+	}
+	group, err := syscall.Getpgid(pid)
+	return err == nil && s.ending[group]
+}
+
+// leftError returns an error that names who is left, or nil if the last one has just ended.
 func (s *stopping) leftError(cause error) error {
 	names, err := s.left()
 	if err != nil || len(names) == 0 {
@@ -133,14 +185,13 @@ func (s *stopping) leftError(cause error) error {
 	}
 	var left []string
 	for _, n := range names {
-		text := fmt.Sprintf("peer %d (pid %d)", n.index, n.pid)
+		text := n.owner()
 		if err := s.asked[n]; err != nil {
 			text += fmt.Sprintf(", which did not accept the request: %v", errors.Unwrap(err))
 		}
 		left = append(left, text)
 	}
-	return fmt.Errorf("launch: stop job %s: %d of %d peers still run: %s: %w",
-		s.job.name, len(names), len(s.asked), strings.Join(left, "; "), cause)
+	return fmt.Errorf("launch: stop job %s: not all have ended: %s: %w", s.job.name, strings.Join(left, "; "), cause)
 }
 
 // terminate sends SIGTERM to this process, so that a program that handles the signal ends in its

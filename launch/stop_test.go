@@ -163,7 +163,7 @@ func TestStopNotTaken(t *testing.T) {
 	var peer sync.WaitGroup
 	peer.Go(func() { hangUp(l, 3, cancel) })
 	_, err = findJob(t, job).Stop(ctx)
-	if err == nil || !strings.Contains(err.Error(), "1 of 1 peers still run: peer 0 (pid ") ||
+	if err == nil || !strings.Contains(err.Error(), "not all have ended: peer 0 (pid ") ||
 		!strings.Contains(err.Error(), "did not accept the request") || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

@@ -127,7 +127,9 @@ func (b bug) try(root string) (found bool, err error) {
 func goTest(root string, b bug) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit+5*time.Minute) // 5 more minutes for the compilation
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-vet=off", "-timeout", limit.String(), "-run", "^"+b.test+"$", b.pkg)
+	// Without -count go test would return the result of the run before if the bug is in code that only
+	// the elrun that the test builds has, and not the test itself.
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-vet=off", "-timeout", limit.String(), "-run", "^"+b.test+"$", b.pkg)
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if err == nil && strings.Contains(string(out), "no tests to run") {
