@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os/exec"
 	"syscall"
 	"testing"
 
@@ -59,6 +60,16 @@ func endingsOfStops() map[string]ending {
 			s.command(t, 0, "stop")
 			s.gone(t, "0", "1/2")
 		}, line: stopped, core: true},
+		"elrun stop before Init": {n: 3, at: "start", do: func(t *testing.T, s *scene) {
+			s.command(t, 0, "stop")
+			s.gone(t, "0", "1", "2")
+		}, line: unstarted, core: true},
+		"elrun stop when all have the result": {n: 3, orders: map[string]string{"end": "hold"}, at: at, do: func(t *testing.T, s *scene) {
+			s.finish(t, "end")
+			stop := s.job.Start(t, exec.Command(process.Elrun(), "stop", s.main))
+			s.release()
+			stop.Wait(t) // with any status: the job may end before it has asked
+		}, results: 1},
 		"elrun stop before the first view": {n: 3, at: "start", do: func(t *testing.T, s *scene) {
 			s.release("0")
 			process.Until(t, "a control socket", func() bool { return process.Sockets(t, s.main) > 0 })

@@ -87,18 +87,26 @@ func endingsAtEnd() map[string]ending {
 	}
 }
 
-// atTheEnd lets the job end, and waits until both, or all three, peers have closed their groups.
+// atTheEnd lets the job end, and waits until all members have closed their groups.
 func (s *scene) atTheEnd(t *testing.T) {
+	t.Helper()
+	s.finish(t, "closed")
+}
+
+// finish lets the job end, and waits until each process of the first elrun that has not ended is at a point after the loop.
+func (s *scene) finish(t *testing.T, point string) {
 	t.Helper()
 	s.mu.Lock()
 	s.last = true
-	s.mu.Unlock()
-	s.release()
-	for name := range map[string]bool{"0": true, "1": true, "2": s.is("2", func(actor) bool { return true })} {
-		if s.is(name, func(actor) bool { return true }) {
-			s.await(t, name+" closed")
+	var names []string
+	for name, a := range s.actors {
+		if process.Alive(a.pid) {
+			names = append(names, name+" "+point)
 		}
 	}
+	s.mu.Unlock()
+	s.release()
+	s.await(t, names...)
 }
 
 // endingsOfPrograms are those of programs that end in the middle, and of commands around programs.

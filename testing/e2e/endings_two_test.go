@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
@@ -65,6 +66,13 @@ func endingsOfTwo() map[string]ending {
 				t.Errorf("the second elrun run --name ended with status %d", status)
 			}
 		}, results: 1},
+		"one name twice at the start": {n: 1, at: "start", do: func(t *testing.T, s *scene) {
+			other := exec.Command(process.Elrun(), "run", "-n", "1", "--name", s.main, "--", process.Self(t))
+			other.Env = append(os.Environ(), ending{}.environment(s, "j")...)
+			if status := s.job.Start(t, other).Wait(t); status != 2 {
+				t.Errorf("the second elrun run --name ended with status %d", status)
+			}
+		}, results: 1, core: true},
 		"half dies, of the second elrun, 1 of 2": halfDies(1, 1, false),
 		"half dies, of the first elrun, 1 of 2":  halfDies(1, 1, true),
 		"half dies, of the second elrun, 2 of 4": halfDies(2, 2, false),
