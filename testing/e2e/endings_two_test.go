@@ -60,7 +60,13 @@ func endingsOfTwo() map[string]ending {
 			s.join(t, 1)
 			s.gone(t, "j0")
 		}, results: 1, joined: &end{1, `the newcomers? (was|were) refused: .*`}, core: true},
-		"one name twice": {n: 2, at: at, do: func(t *testing.T, s *scene) {
+	}
+}
+
+// endingsOfNames are those of a job whose name a second elrun takes.
+func endingsOfNames() map[string]ending {
+	return map[string]ending{
+		"one name twice": {n: 2, at: "step 5", do: func(t *testing.T, s *scene) {
 			other := s.job.Start(t, exec.Command(process.Elrun(), "run", "-n", "1", "--name", s.main, "--", process.Self(t)))
 			if status := other.Wait(t); status != 2 {
 				t.Errorf("the second elrun run --name ended with status %d", status)
@@ -73,6 +79,12 @@ func endingsOfTwo() map[string]ending {
 				t.Errorf("the second elrun run --name ended with status %d", status)
 			}
 		}, results: 1, core: true},
+	}
+}
+
+// endingsOfHalves are those in which half of the members die.
+func endingsOfHalves() map[string]ending {
+	return map[string]ending{
 		"half dies, of the second elrun, 1 of 2": halfDies(1, 1, false),
 		"half dies, of the first elrun, 1 of 2":  halfDies(1, 1, true),
 		"half dies, of the second elrun, 2 of 4": halfDies(2, 2, false),

@@ -44,7 +44,8 @@ type end struct {
 func endings() map[string]ending {
 	all := map[string]ending{}
 	for _, part := range []map[string]ending{endingsAtStart(), endingsOfCrashes(), endingsAtEnd(), endingsOfPrograms(), endingsByRequest(),
-		endingsOfStops(), endingsOfSizes(), endingsAfterLeaves(), endingsOfNewcomers(), endingsByMistake(), endingsOfHosts(), endingsOfTwo()} {
+		endingsOfStops(), endingsOfSizes(), endingsAfterLeaves(), endingsOfNewcomers(), endingsByMistake(), endingsOfHosts(), endingsOfTwo(),
+		endingsOfNames(), endingsOfHalves()} {
 		for name, e := range part {
 			if _, ok := all[name]; ok {
 				panic(name)

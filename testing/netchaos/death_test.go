@@ -1,6 +1,8 @@
 package netchaos
 
 import (
+	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,6 +37,44 @@ func TestElrunKilled(t *testing.T) {
 	process.Until(t, "further steps", func() bool { return j.steps(t, []int{0}) > step+5 })
 	e, _ := first(t, j.elruns[0].journal, killed, two)
 	t.Logf("peers of the killed elrun ended after %d ms; the others had a view without them after %d ms", took.Milliseconds(), e.Time.Sub(killed).Milliseconds())
+	j.finish(t)
+}
+
+// Half of the members are on another host, and all of them are killed. Their elrun lives and knows that they are dead, so the others
+// go on, whichever half has begun the job.
+func TestHalfDies(t *testing.T) {
+	if !process.ObeysCore {
+		t.Log("left out: it needs a launcher that obeys launch/internal/job")
+		return
+	}
+	for _, n := range []int{1, 2} {
+		for dead := range 2 {
+			t.Run(fmt.Sprintf("%d of %d, of host %d", n, 2*n, dead), func(t *testing.T) { halfDies(t, n, dead) })
+		}
+	}
+}
+
+func halfDies(t *testing.T, n, dead int) {
+	t.Helper()
+	parallel(t)
+	j := newJob(t, newLab(t, 2), settings{pace: groupPace, flags: []string{"--rejoin-timeout", "30s"}})
+	j.start(t, n)
+	j.join(t, 1, n, j.ticket(t, 0))
+	for _, e := range j.elruns {
+		process.Until(t, "a view in which all vote", func() bool { return len(e.Read(t).View.Voters) == 2*n })
+	}
+	killed := time.Now()
+	for _, p := range j.peersOn(t, dead) {
+		process.Signal(t, p.PID, syscall.SIGKILL)
+	}
+	left := j.elruns[1-dead]
+	half := func(_ event.Event, v event.View) bool { return len(v.Members) == n }
+	process.Until(t, "a view of the half that is left", func() bool { _, ok := first(t, left.journal, killed, half); return ok })
+	step := j.steps(t, []int{left.host})
+	process.Until(t, "further steps", func() bool { return j.steps(t, []int{left.host}) > step+5 })
+	if status := j.elruns[dead].Wait(t); status != 1 {
+		t.Errorf("the elrun whose peers were killed ended with status %d", status)
+	}
 	j.finish(t)
 }
 
