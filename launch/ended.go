@@ -68,17 +68,10 @@ func LastStatus(ctx context.Context, name string) (Status, error) {
 	return s, nil
 }
 
-// endedDir returns the folder of the records: below XDG_STATE_HOME, or ~/.local/state.
+// endedDir returns the folder of the records.
 func endedDir() (string, error) {
-	state := os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(state) {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", fmt.Errorf("no folder for the records of ended jobs: %w", err)
-		}
-		state = filepath.Join(home, ".local", "state")
-	}
-	return filepath.Join(state, "elrun", "ended"), nil
+	state, err := private.StateDir()
+	return filepath.Join(state, "ended"), err
 }
 
 // writeEnded writes the record of a job, and removes expired records. A rename replaces an earlier

@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,20 +25,37 @@ import (
 )
 
 // ticketFile is the rendezvous of the tasks of a Slurm step: a file in a folder that their hosts
-// share. Only its user may read it. The task of rank 0 writes it:
+// share. Only its user may read it. The task of rank 0 writes it. Each task may run elrun several
+// times, one after the other: the file has a line for each job of the step, in their order.
 //
-//	a ticket     after the start of the job, for the other tasks to join
-//	ended STATUS after the end of its launcher, for late tasks
+//	ID wait          before the first peer of the job is a member
+//	ID TICKET        then, for the other tasks to join
+//	ID ended STATUS  after the end of the launcher of task 0, for late tasks
+//
+// A task takes part in the jobs in this order. It remembers the last one (stepRecord), because it may
+// read the file before task 0 has written the end of that job, or the beginning of the next one.
 //
 // The file stays after the end, without secrets, and a later job in the folder deletes it.
 type ticketFile struct {
 	path string          // the same path at all tasks of the step
 	task *scheduler.Task // the task of this launcher
+	past []stepJob       // at task 0: the jobs before its own
+	job  string          // at task 0: the ID of its job
+}
+
+// stepJob is a job of a step: a line of the file.
+type stepJob struct {
+	id    string
+	state string // waits, a ticket, or taskEnded and a status
 }
 
 const (
 	ticketFilePrefix = ".elrun-" // prefix of the file's name; the ID of the step follows
-	taskEnded        = "ended "  // prefix of the text after the end of task 0's launcher; the exit status follows
+	waits            = "wait"    // state of a job without a ticket
+	taskEnded        = "ended "  // prefix of the state after the end of task 0's launcher; the exit status follows
+	// ticketFileJobs is the number of jobs of a step that the file has, the latest ones. It bounds the
+	// file, which has at most one ticket.
+	ticketFileJobs = 100
 	// ticketFilePeriod is the period at which tasks poll the file, or task 0 polls its job for a
 	// ticket. Network file systems send no notice of changes on other hosts.
 	ticketFilePeriod = 100 * time.Millisecond
@@ -51,7 +70,57 @@ const (
 
 // newTicketFile returns the rendezvous of a task in the folder dir; "" is the working folder.
 func newTicketFile(dir string, task *scheduler.Task) *ticketFile {
-	return &ticketFile{filepath.Join(dir, ticketFilePrefix+task.Step), task}
+	return &ticketFile{path: filepath.Join(dir, ticketFilePrefix+task.Step), task: task}
+}
+
+// begin adds a job to the file. Jobs before it have ended: task 0 runs one after the other.
+func (r *ticketFile) begin() error {
+	past, err := r.jobs()
+	if err != nil {
+		return err
+	}
+	for i := range past {
+		if !strings.HasPrefix(past[i].state, taskEnded) { // its launcher was killed
+			past[i].state = taskEnded + strconv.Itoa(statusFailed)
+		}
+	}
+	r.past, r.job = past[max(0, len(past)+1-ticketFileJobs):], rand.Text()
+	return r.set(waits)
+}
+
+// set writes the state of the job of task 0.
+func (r *ticketFile) set(state string) error {
+	var text strings.Builder
+	for _, j := range append(slices.Clone(r.past), stepJob{r.job, state}) {
+		fmt.Fprintf(&text, "%s %s\n", j.id, j.state)
+	}
+	return r.write(text.String())
+}
+
+// jobs returns the jobs in the file; none if there is no file. Lines of another form are left out.
+func (r *ticketFile) jobs() (all []stepJob, err error) {
+	text, err := r.read()
+	for line := range strings.Lines(text) {
+		if id, state, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			all = append(all, stepJob{id, state})
+		}
+	}
+	return all, err
+}
+
+// next returns the job after the last one of a task: the first one if the task was in none. If the
+// last one is not known it is the latest. ok is false if there is none yet.
+func (r *ticketFile) next(record stepRecord) (j stepJob, ok bool, err error) {
+	all, err := r.jobs()
+	last, known := record.last()
+	i := slices.IndexFunc(all, func(j stepJob) bool { return j.id == last }) + 1
+	if !known {
+		i = max(0, len(all)-1)
+	}
+	if err != nil || i >= len(all) {
+		return stepJob{}, false, err
+	}
+	return all[i], true, nil
 }
 
 // startJob starts and runs the job that the other tasks join, with a name from the flags or from
@@ -68,9 +137,13 @@ func (r *ticketFile) startJob(ctx context.Context, t *terminal, f jobFlags, run 
 		}, r.task.Step)
 	}
 	r.removeOldFiles(time.Now())
-	// Overwrite a file of an earlier job, and fail early if the folder is not writable.
-	if err := r.write("wait"); err != nil {
+	// Fail early if the folder is not writable.
+	if err := r.begin(); err != nil {
 		return fmt.Errorf("rendezvous of the tasks: %w; --rendezvous DIR names a folder that all hosts share", err)
+	}
+	// Other tasks on this host may still be in the job before.
+	if n := len(r.past); n > 0 && f.Name == "" {
+		job = fmt.Sprintf("%s-%d", job, n+1)
 	}
 	fmt.Fprintf(t.stderr, "elrun: Slurm runs %d tasks: this one starts the job, the others join it by the ticket in %s\n", r.task.Tasks, printable.Line(r.path))
 	// The invitation runs beside the job, because a ticket exists only when the first peer is a
@@ -85,7 +158,7 @@ func (r *ticketFile) startJob(ctx context.Context, t *terminal, f jobFlags, run 
 	err := run(job)
 	cancel()
 	work.Wait()
-	if wrote := r.write(taskEnded + strconv.Itoa(endStatus(err))); wrote != nil {
+	if wrote := r.set(taskEnded + strconv.Itoa(endStatus(err))); wrote != nil {
 		fmt.Fprintf(t.stderr, "elrun: %s\n", printable.Line(wrote.Error()))
 	}
 	return err
@@ -100,7 +173,7 @@ func (r *ticketFile) invite(ctx context.Context, name string) error {
 		if err == nil {
 			var ticket launch.Ticket
 			if ticket, err = job.Ticket(ctx, taskTicket); err == nil {
-				return r.write(ticket.Text)
+				return r.set(ticket.Text)
 			}
 		}
 		if err := pause.For(ctx, ticketFilePeriod); err != nil {
@@ -112,49 +185,63 @@ func (r *ticketFile) invite(ctx context.Context, name string) error {
 // join waits for the ticket, for at most patience, and calls run with it. If the job has ended with
 // success before this task could join, the task has not failed.
 func (r *ticketFile) join(ctx context.Context, t *terminal, patience time.Duration, run func(ticket string) error) error {
-	ticket, err := r.waitTicket(ctx, t, patience)
-	if err != nil || ticket == "" {
+	record := newStepRecord(r.task)
+	j, err := r.waitTicket(ctx, t, patience, record)
+	if err != nil {
 		return err
 	}
-	err = run(ticket)
+	// This task is done with the job, whatever the outcome is: its next elrun takes part in the next
+	// job.
+	defer func() {
+		if err := record.set(j.id); err != nil {
+			fmt.Fprintf(t.stderr, "elrun: task %d: the next elrun of this step may take this job for its own: %s\n", r.task.Rank, printable.Line(err.Error()))
+		}
+	}()
+	if status, ended := strings.CutPrefix(j.state, taskEnded); ended {
+		return r.lateOutcome(t, status) // before this task began to wait
+	}
+	err = run(j.state)
 	// A success or a specific status, such as the status of a lost quorum, is returned unchanged.
 	if status := endStatus(err); status != statusFailed {
 		return err
 	}
-	if ended, ok := r.ended(); ok && ended == 0 {
+	if ended, ok := r.ended(j.id); ok && ended == 0 {
 		fmt.Fprintf(t.stderr, "elrun: task %d: the job has finished without these peers\n", r.task.Rank)
 		return nil
 	}
 	return err
 }
 
-// waitTicket waits for the ticket and returns it. If the job has ended, the text is "" and the
-// error is the outcome of the task.
-func (r *ticketFile) waitTicket(ctx context.Context, t *terminal, patience time.Duration) (string, error) {
+// waitTicket waits for the job after the last one of this task, and returns it with a ticket, or with
+// its end.
+func (r *ticketFile) waitTicket(ctx context.Context, t *terminal, patience time.Duration, record stepRecord) (stepJob, error) {
 	ctx, release := t.interruptible(ctx)
 	defer release()
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("task %d has waited %v for task 0 to write %s: %w", r.task.Rank, patience, r.path, errShared))
 	defer cancel()
 	told := false
 	for begun := time.Now(); ; {
-		text, err := r.read()
-		switch status, ended := strings.CutPrefix(text, taskEnded); {
-		case err != nil:
-			return "", err
-		case ended:
-			// The job has ended before this task began to wait.
-			return "", r.lateOutcome(t, status)
-		case isTicket(text):
-			return text, nil
+		j, ok, err := r.next(record)
+		if err != nil || ok && (isTicket(j.state) || strings.HasPrefix(j.state, taskEnded)) {
+			return j, err
 		}
 		if !told && time.Since(begun) > ticketFileNotice {
 			told = true
-			fmt.Fprintf(t.stderr, "elrun: task %d waits for task 0 to write %s: %v\n", r.task.Rank, printable.Line(r.path), errShared)
+			fmt.Fprintf(t.stderr, "elrun: task %d waits for task 0 to write %s: %v\n", r.task.Rank, printable.Line(r.path), r.advice(record))
 		}
 		if err := pause.For(ctx, ticketFilePeriod); err != nil {
-			return "", err
+			return stepJob{}, err
 		}
 	}
+}
+
+// advice returns what may be wrong if the file has no ticket for a task.
+func (r *ticketFile) advice(record stepRecord) error {
+	last, _ := record.last()
+	if all, err := r.jobs(); err == nil && last != "" && len(all) > 0 && all[len(all)-1].id == last {
+		return errors.New("this task was in the step's job before, and task 0 has begun no other one")
+	}
+	return errShared
 }
 
 // errShared is advice for a missing ticket file: it may be on another host.
@@ -170,17 +257,19 @@ func (r *ticketFile) lateOutcome(t *terminal, status string) error {
 	return nil
 }
 
-// ended returns the exit status of task 0's launcher; ok is false if it has not ended.
-func (r *ticketFile) ended() (status int, ok bool) {
-	text, err := r.read()
-	if err != nil {
-		return 0, false
+// ended returns the exit status of task 0's launcher of the job with an ID; ok is false if it has not
+// ended.
+func (r *ticketFile) ended(id string) (status int, ok bool) {
+	all, _ := r.jobs() // no job after an error
+	for _, j := range all {
+		word, ended := strings.CutPrefix(j.state, taskEnded)
+		// A text without a number does not mean that the task has ended: another program may have
+		// written it.
+		if status, err := strconv.Atoi(word); j.id == id && ended && err == nil {
+			return status, true
+		}
 	}
-	word, ok := strings.CutPrefix(text, taskEnded)
-	// A text without a number does not mean that the task has ended: another program may have
-	// written it.
-	status, err = strconv.Atoi(word)
-	return status, ok && err == nil
+	return 0, false
 }
 
 // isTicket reports whether a text has the form of a ticket.
@@ -196,7 +285,7 @@ func (r *ticketFile) write(text string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(f, text+"\n")
+	_, err = io.WriteString(f, text)
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), r.path)
 	}

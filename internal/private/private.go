@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // Modes of private files and folders.
@@ -70,3 +71,17 @@ func restrict(f *os.File) error {
 // MkdirAll creates a private folder, and private parents where they are missing. Existing folders
 // keep their mode.
 func MkdirAll(path string) error { return os.MkdirAll(path, Folder) }
+
+// StateDir returns the folder in which elrun keeps what outlives its processes, for this user:
+// below XDG_STATE_HOME, or ~/.local/state. The folder may not exist.
+func StateDir() (string, error) {
+	state := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(state) {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("no folder for the records of ended jobs: %w", err)
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(state, "elrun"), nil
+}
