@@ -59,11 +59,11 @@ func endingsOfStops() map[string]ending {
 			s.await(t, "1/2 start")
 			s.command(t, 0, "stop")
 			s.gone(t, "0", "1/2")
-		}, line: stopped, core: true},
+		}, line: stopped},
 		"elrun stop before Init": {n: 3, at: "start", do: func(t *testing.T, s *scene) {
 			s.command(t, 0, "stop")
 			s.gone(t, "0", "1", "2")
-		}, line: unstarted, core: true},
+		}, line: unstarted},
 		"elrun stop when all have the result": {n: 3, orders: map[string]string{"end": "hold"}, at: at, do: func(t *testing.T, s *scene) {
 			s.finish(t, "end")
 			stop := s.job.Start(t, exec.Command(process.Elrun(), "stop", s.main))
@@ -75,7 +75,7 @@ func endingsOfStops() map[string]ending {
 			process.Until(t, "a control socket", func() bool { return process.Sockets(t, s.main) > 0 })
 			s.command(t, 0, "stop")
 			s.gone(t, "0", "1", "2")
-		}, line: unstarted, core: true},
+		}, line: unstarted},
 	}
 }
 
@@ -173,6 +173,6 @@ func endingsOfNewcomers() map[string]ending {
 			s.signal(t, syscall.SIGSTOP, "2")
 			s.command(t, 0, "stop")
 			s.gone(t, "0", "1", "2")
-		}, line: stopped, core: true},
+		}, line: stopped},
 	}
 }

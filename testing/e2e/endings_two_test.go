@@ -78,7 +78,7 @@ func endingsOfNames() map[string]ending {
 			if status := s.job.Start(t, other).Wait(t); status != 2 {
 				t.Errorf("the second elrun run --name ended with status %d", status)
 			}
-		}, results: 1, core: true},
+		}, results: 1},
 	}
 }
 
