@@ -14,6 +14,7 @@
 //	go test ./testing/netchaos -run Many -v -long                   32, 64 and 256 peers
 //	go test ./testing/netchaos -run State -v -long                  400 MB
 //	go test ./testing/netchaos -run FarHosts -v -long               local steps over slow links
+//	go test ./testing/netchaos -run Lossy -v -long                  slow links that lose packets
 //	go test ./testing/netchaos -v -long -timeout 5h                 all long forms
 //
 // With -keep=DIR the tests leave event logs and outputs in DIR.

@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// path describes the links of distant hosts. Each host sends at a limited rate, and its packets arrive after a delay.
+// path describes the links of distant hosts. Each host sends at a limited rate, and its packets arrive after a delay, or never.
 type path struct {
 	mbit  int
 	delay time.Duration // one way
+	lose  int           // of so many packets of a host one is lost; 0 if none
 }
 
 // pathQueue is the length of a path's queue, as the time to send it. Packets beyond it are dropped.
@@ -29,8 +30,8 @@ func newFar(t *testing.T, n int, p path) *lab {
 	var moving sync.WaitGroup
 	t.Cleanup(moving.Wait)
 	var ends []*os.File
-	for i, h := range l.hosts {
-		end := h.tun(t, fmt.Sprintf("nc%d-%d", os.Getpid()%100000, i))
+	for _, h := range l.hosts {
+		end := h.tun(t)
 		t.Cleanup(func() { _ = end.Close() }) // also ends the goroutines that read and write end
 		h.begin(t)
 		ends = append(ends, end)
@@ -43,23 +44,23 @@ func newFar(t *testing.T, n int, p path) *lab {
 	return l
 }
 
-// tun creates a TUN device with the given name, moves it to the host as eth0, and returns the end that this process reads and
-// writes.
-func (h *host) tun(t *testing.T, name string) *os.File {
+// tun creates a TUN device, moves it to the host as eth0, and returns the end that this process reads and writes.
+func (h *host) tun(t *testing.T) *os.File {
 	t.Helper()
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		missing(t, fmt.Sprintf("/dev/net/tun: %v", err))
 	}
-	request, err := unix.NewIfreq(name)
+	request, err := unix.NewIfreq("netchaos%d") // the system puts in a free number
 	if err == nil {
 		request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
 	}
 	if err != nil {
 		_ = unix.Close(fd) // t.Fatalf reports the first error
-		t.Fatalf("make the device %s: %v", name, err)
+		t.Fatalf("make a TUN device: %v", err)
 	}
+	name := request.Name()
 	end := os.NewFile(uintptr(fd), name) // after the ioctl, because before it the poller cannot wait for the device
 	command(t, "", "ip", "link", "set", name, "netns", h.namespace)
 	command(t, fmt.Sprintf("link set %s name eth0\nlink set eth0 txqueuelen 10000\n", name), "ip", "-n", h.namespace, "-batch", "-")
@@ -77,7 +78,7 @@ func (p path) take(from *os.File, packets chan<- packet) {
 	defer close(packets)
 	free := time.Now() // when the link has sent all packets so far
 	buffer := make([]byte, 1<<16)
-	for {
+	for sent := 1; ; sent++ {
 		n, err := from.Read(buffer)
 		if err != nil {
 			return
@@ -90,6 +91,9 @@ func (p path) take(from *os.File, packets chan<- packet) {
 			continue // dropped, as by a full queue
 		}
 		free = free.Add(time.Duration(8000 * n / p.mbit))
+		if p.lose > 0 && sent%p.lose == 0 {
+			continue
+		}
 		select {
 		case packets <- packet{free.Add(p.delay), append([]byte(nil), buffer[:n]...)}:
 		default: // dropped: the channel is full

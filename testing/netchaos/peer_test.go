@@ -40,7 +40,7 @@ const (
 // play runs the main function of a role and returns the exit status.
 func play(role string) int {
 	roles := map[string]func(context.Context) error{
-		hostRole: becomeHost, "train": train, "burn": burn, "member": takePart, "ringer": timeRings, "overlap": overlap, "rounds": takeRounds, "sites": sumAgain, pmpRole: mapPorts,
+		hostRole: becomeHost, "train": train, "burn": burn, "member": takePart, "ringer": timeRings, "overlap": overlap, "rounds": takeRounds, "sites": sumAgain, "lossy": passRound, pmpRole: mapPorts,
 	}
 	f, ok := roles[role]
 	if !ok {
