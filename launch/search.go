@@ -270,7 +270,7 @@ func (s *search) onProved(r searchReply) (done bool, err error) {
 	switch {
 	case slices.ContainsFunc([]error{ticket.ErrExpired, ticket.ErrUsedUp, ticket.ErrRevoked}, proven):
 		return false, r.err // the member has proven its membership with this refusal
-	case !r.named || !slices.ContainsFunc([]error{ticket.ErrKicked, ticket.ErrEnded, ticket.ErrOtherJob, ticket.ErrUnknown}, proven):
+	case !r.named || !slices.ContainsFunc([]error{ticket.ErrKicked, ticket.ErrEnded, ticket.ErrOtherJob, ticket.ErrUnknown, p2p.ErrVersion}, proven):
 		return false, nil
 	case proven(ticket.ErrUnknown) && time.Since(s.begun) < newsPeriod:
 		s.retry = append(s.retry, r.member.ID) // the member may not know the ticket yet

@@ -66,8 +66,9 @@ func Example(t testing.TB, name string) string {
 }
 
 // UserProgram returns the path of a program whose only file has the given text, as a user would write it. The first call for a name
-// builds the program, beside the elrun that WithElrun has built. Tests that run in parallel must not ask for the same name.
-func UserProgram(t testing.TB, name, text string) string {
+// builds the program, beside the elrun that WithElrun has built, with flags for the go command. Tests that run in parallel must not
+// ask for the same name.
+func UserProgram(t testing.TB, name, text string, flags ...string) string {
 	t.Helper()
 	path := filepath.Join(filepath.Dir(Elrun()), name)
 	if _, err := os.Stat(path); err == nil {
@@ -81,7 +82,7 @@ func UserProgram(t testing.TB, name, text string) string {
 	if err := errors.Join(err, os.WriteFile(source, []byte(text), 0o600), os.WriteFile(overlay, list, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := link(path, "-overlay="+overlay, file); err != nil {
+	if err := link(path, append(flags, "-overlay="+overlay, file)...); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -89,8 +90,10 @@ func UserProgram(t testing.TB, name, text string) string {
 
 // Build builds the command of this module that is in a folder. The binary is written to path. As in
 // a distribution, the binary is static and has no debug information. The error has the output of
-// the go command.
-func Build(path, folder string) error { return link(path, module+folder) }
+// the go command, which gets flags.
+func Build(path, folder string, flags ...string) error {
+	return link(path, append(flags, module+folder)...)
+}
 
 // link builds a command, which the last of args names, and writes the binary to path.
 //

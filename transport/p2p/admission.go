@@ -3,7 +3,9 @@ package p2p
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,7 +41,7 @@ type AdmissionPolicy func(ctx context.Context, newcomer elastic.ID, r ticket.Req
 //	TCP connection        halfOpen: number by source address, handshakeTime
 //	security handshake    proves the peer ID; gate: refused without a policy
 //	connection            strangers: number, strangerTime, one stream
-//	stream                throttle: tokens; expectProposal: the prove protocol and no other
+//	stream                throttle: tokens; readProposal: the prove protocol and no other
 //	request               RequestSize bytes within proofTime, checked by the policy within policyTime
 //	admission             gate.add: the peer is a member for the gate, an outsider for the throttle
 type admission struct {
@@ -113,10 +115,18 @@ func (a *admission) acceptStream(s network.Stream) {
 // other stream at once: the opener may be a member that was not introduced to this host yet, and
 // then tries again.
 func (a *admission) acceptStranger(s network.Stream) {
-	err := expectProposal(s, proveProtocol)
+	got, err := readProposal(s)
+	if err == nil && !strings.HasPrefix(string(got), provePrefix) {
+		err = fmt.Errorf("a stranger proposed %s", got)
+	}
 	if err == nil {
-		// In multistream-select the acceptance of a protocol repeats the proposal.
+		// In multistream-select the acceptance of a protocol repeats the proposal. A newcomer of another
+		// version learns the version of this peer from the answer.
 		_, err = s.Write(proposalOf(proveProtocol))
+	}
+	if err == nil && got != proveProtocol {
+		waitEnd(s)
+		err = versionError(string(got))
 	}
 	if err == nil {
 		err = errors.Join(s.SetProtocol(proveProtocol), s.SetDeadline(time.Time{}))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -53,17 +54,21 @@ func FuzzProofAnswer(f *testing.F) {
 	})
 }
 
-// A stream that is no proof is refused, and no further byte of it is read. The opener of the stream
-// may be a member that was not introduced yet: it waits for the refusal, and sends no more.
-func TestExpectProposal(t *testing.T) {
-	if err := expectProposal(bytes.NewReader(proposalOf(proveProtocol)), proveProtocol); err != nil {
-		t.Error(err)
-	}
+// Nothing is read after a proposal: the opener of the stream may be a member that was not introduced
+// yet, which waits for the refusal and sends no more. Nor is anything read of what is no proposal.
+func TestReadProposal(t *testing.T) {
 	errMore := errors.New("more was read")
-	for _, p := range []protocol.ID{controlProtocol, dataProtocol, urgentProtocol, bulkProtocol, addrsProtocol, pingProtocol, surveyProtocol, punchProtocol, "/x"} {
+	for _, p := range []protocol.ID{proveProtocol, controlProtocol, dataProtocol, urgentProtocol, bulkProtocol, addrsProtocol, pingProtocol, surveyProtocol, punchProtocol, "/x", "na"} {
 		r := io.MultiReader(bytes.NewReader(proposalOf(p)), iotest.ErrReader(errMore))
-		if err := expectProposal(r, proveProtocol); err == nil || errors.Is(err, errMore) {
-			t.Errorf("%s: %v", p, err)
+		if got, err := readProposal(r); err != nil || got != p {
+			t.Errorf("%s: %s, %v", p, got, err)
+		}
+	}
+	long := protocol.ID(strings.Repeat("x", maxProtocol))
+	for _, text := range []string{"\x01\n", "\x13/multistream/2.0.0\n", string(proposalOf(long)[:len(proposalOf(""))-1]), string(frameOf("/multistream/1.0.0")) + "\x00"} {
+		r := io.MultiReader(strings.NewReader(text), iotest.ErrReader(errMore))
+		if got, err := readProposal(r); err == nil || errors.Is(err, errMore) {
+			t.Errorf("%q: %s, %v", text, got, err)
 		}
 	}
 }

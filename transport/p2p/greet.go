@@ -119,8 +119,16 @@ func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 		return fmt.Errorf("open a stream: %w", err)
 	}
 	defer s.Reset()
-	if _, err := multistream.SelectOneOf([]protocol.ID{proveProtocol}, s); err != nil {
+	if _, err := s.Write(proposalOf(proveProtocol)); err != nil {
 		return fmt.Errorf("the member admits no newcomers: %w", err)
+	}
+	switch got, err := readProposal(s); {
+	case err != nil:
+		return fmt.Errorf("the member admits no newcomers: %w", err)
+	case strings.HasPrefix(string(got), provePrefix) && got != proveProtocol:
+		return versionError(string(got))
+	case got != proveProtocol:
+		return fmt.Errorf("the member admits no newcomers: it answered %q", got)
 	}
 	g.Open = true
 	return nil

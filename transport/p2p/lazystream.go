@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/protocol"
@@ -16,16 +17,19 @@ import (
 
 // Protocol IDs of the streams.
 const (
-	controlProtocol protocol.ID = "/elrun/control/1"   // mesh.Control
-	dataProtocol    protocol.ID = "/elrun/data/3"      // mesh.Data
-	urgentProtocol  protocol.ID = "/elrun/urgent/1"    // mesh.Urgent
-	bulkProtocol    protocol.ID = "/elrun/bulk/2"      // mesh.Bulk
-	proveProtocol   protocol.ID = "/elrun/prove/1"     // requests of newcomers (prove.go)
-	addrsProtocol   protocol.ID = "/elrun/addresses/1" // exchange of addresses (addresses.go)
-	punchProtocol   protocol.ID = "/elrun/punch/1"     // hole punching (punchmsg.go)
-	surveyProtocol  protocol.ID = "/elrun/survey/1"    // measurements of direct ports (watch.go)
-	pingProtocol    protocol.ID = "/elrun/ping/1"      // liveness of a peer (watch.go)
+	controlProtocol protocol.ID = "/elrun/control/1"    // mesh.Control
+	dataProtocol    protocol.ID = "/elrun/data/3"       // mesh.Data
+	urgentProtocol  protocol.ID = "/elrun/urgent/1"     // mesh.Urgent
+	bulkProtocol    protocol.ID = "/elrun/bulk/2"       // mesh.Bulk
+	proveProtocol   protocol.ID = provePrefix + version // requests of newcomers (prove.go)
+	addrsProtocol   protocol.ID = "/elrun/addresses/1"  // exchange of addresses (addresses.go)
+	punchProtocol   protocol.ID = "/elrun/punch/1"      // hole punching (punchmsg.go)
+	surveyProtocol  protocol.ID = "/elrun/survey/1"     // measurements of direct ports (watch.go)
+	pingProtocol    protocol.ID = "/elrun/ping/1"       // liveness of a peer (watch.go)
 )
+
+// provePrefix begins the proposal of a newcomer in all versions. The version follows.
+const provePrefix = "/elrun/prove/"
 
 // protocolOf returns the protocol ID for streams of a kind.
 func protocolOf(k mesh.Kind) protocol.ID {
@@ -74,7 +78,7 @@ func (s *lazyStream) Read(b []byte) (int, error) {
 }
 
 // negotiate sends the proposal if it was not sent, and waits until the other side has accepted it.
-// A peer that does not know the protocol answers "na"; a peer that has not admitted this host yet
+// A peer that does not know the protocol answers "na", or with its own version of the protocol; a peer that has not admitted this host yet
 // resets the stream, and the read fails.
 func (s *lazyStream) negotiate() error {
 	if s.agreed {
@@ -85,11 +89,14 @@ func (s *lazyStream) negotiate() error {
 			return err
 		}
 	}
-	got := make([]byte, len(s.proposal))
-	if _, err := io.ReadFull(s.Stream, got); err != nil {
+	got, err := readProposal(s.Stream)
+	switch {
+	case err != nil:
 		return err
-	}
-	if !bytes.Equal(got, s.proposal) {
+	case got == s.Protocol():
+	case strings.HasPrefix(string(got), provePrefix):
+		return versionError(string(got))
+	default:
 		return fmt.Errorf("protocol %s: the other side answered %q", s.Protocol(), got)
 	}
 	s.agreed = true
@@ -98,32 +105,43 @@ func (s *lazyStream) negotiate() error {
 
 // proposalOf returns the proposal of p: the name of multistream-select and p, each as a line with
 // its length in front.
-func proposalOf(p protocol.ID) []byte {
-	var b []byte
-	for _, line := range []string{multistream.ProtocolID + "\n", string(p) + "\n"} {
-		b = append(binary.AppendUvarint(b, uint64(len(line))), line...)
-	}
-	return b
+func proposalOf(p protocol.ID) []byte { return append(frameOf(multistream.ProtocolID), frameOf(p)...) }
+
+// frameOf returns a line of multistream-select with its length in front.
+func frameOf(p protocol.ID) []byte {
+	return append(binary.AppendUvarint(nil, uint64(len(p)+1)), string(p)+"\n"...)
 }
 
-// expectProposal reads the proposal of p. It fails at the first line that differs. libp2p's own
-// negotiation would read lines of up to 64 KiB from a stranger, and answer proposals of any
-// protocol.
-func expectProposal(r io.Reader, p protocol.ID) error {
-	for rest := proposalOf(p); len(rest) > 0; {
-		line := rest[:1+rest[0]] // lengths below 128 take one byte
-		rest = rest[len(line):]
-		for _, want := range [][]byte{line[:1], line[1:]} { // the length first, as nothing may follow a shorter line
-			got := make([]byte, len(want))
-			if _, err := io.ReadFull(r, got); err != nil {
-				return err
-			}
-			if !bytes.Equal(got, want) {
-				return fmt.Errorf("a stranger proposed a protocol with %q, want %s", got, p)
-			}
+// maxProtocol is the length of the longest protocol ID that readProposal takes, with the line end.
+// Lengths below 128 take one byte.
+const maxProtocol = 40
+
+// readProposal reads a proposal, or the answer to it, and returns the protocol. It fails at the first
+// byte that no proposal has, and reads nothing after the proposal. libp2p's own negotiation would
+// read lines of up to 64 KiB from a stranger, and answer proposals of any protocol.
+func readProposal(r io.Reader) (protocol.ID, error) {
+	name := frameOf(multistream.ProtocolID)
+	for _, want := range [][]byte{name[:1], name[1:]} { // the length first, as nothing may follow a shorter line
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(r, got); err != nil {
+			return "", err
+		}
+		if !bytes.Equal(got, want) {
+			return "", fmt.Errorf("%q is no proposal of a protocol", got)
 		}
 	}
-	return nil
+	var length [1]byte
+	if _, err := io.ReadFull(r, length[:]); err != nil {
+		return "", err
+	}
+	if length[0] < 1 || length[0] > maxProtocol {
+		return "", fmt.Errorf("a protocol with a name of %d bytes", length[0])
+	}
+	line := make([]byte, length[0])
+	if _, err := io.ReadFull(r, line); err != nil {
+		return "", err
+	}
+	return protocol.ID(bytes.TrimSuffix(line, []byte("\n"))), nil
 }
 
 // waitEnd waits until the other side ends the stream, which the other side does when it has read

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peerstore"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
@@ -19,10 +21,21 @@ import (
 // know the ticket's key.
 var ErrImpostor = errors.New("the peer is no member of this job: it could not prove that it knows the ticket")
 
+// ErrVersion means that a peer has another version of the protocol.
+var ErrVersion = errors.New("it runs another version of elrun")
+
+// versionError returns the error for a member that answers with its own version of the protocol of
+// newcomers.
+func versionError(theirs string) error {
+	return fmt.Errorf("%w: its protocol is %.8s, that of this program is %s; use the same version at all peers of the job",
+		ErrVersion, printable.Line(strings.TrimPrefix(theirs, provePrefix)), version)
+}
+
 // Prove proves this host's right to join to a member that does not know this host, and checks that
 // the peer is a member. Afterwards both have introduced each other. Prove retries until ctx ends
 // while the member cannot be reached or cannot decide yet. It fails at once with an error of
-// package ticket if the member refuses, and with ErrImpostor if the peer is no member.
+// package ticket if the member refuses, with ErrImpostor if the peer is no member, and with ErrVersion
+// if it has another version of the protocol.
 func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential) error {
 	id, addrs, err := h.conns.contact(m)
 	if err == nil {
@@ -103,6 +116,9 @@ func (h *Host) proveOnce(ctx context.Context, id peer.ID, c ticket.Credential) e
 		err = takeAnswer(ticket.DecodeAnswer(answer), c, id.String(), string(h.id))
 	}
 	_ = s.Reset() // request and answer are complete
+	if errors.Is(err, ErrVersion) {
+		err = final{err}
+	}
 	if err != nil && !h.conns.gate.isMember(id) {
 		h.conns.hangUp(s.Conn())
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,6 +110,25 @@ func TestCrowd(t *testing.T) {
 			t.Errorf("a stranger opened a stream for %s", p)
 			_ = s.Reset()
 		}
+	}
+}
+
+// A newcomer of another version of the protocol learns the version of the member.
+func TestVersionOfAMember(t *testing.T) {
+	_, m := listenNear(t, policyOf(signer(1)))
+	h, _ := listenNear(t, nil)
+	loiter(t, h, m)
+	id, err := idOf(string(m.ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := h.dialer.open(t.Context(), id, provePrefix+"1234")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Reset()
+	if err := s.negotiate(); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "its protocol is "+version+",") {
+		t.Errorf("got %v", err)
 	}
 }
 
