@@ -147,6 +147,11 @@ func (a *agent) renew(self elastic.Member) {
 	a.post(message{Renew: &self}, result)
 }
 
+// refusedVersion tells the launcher that a newcomer of another version of elrun was refused.
+func (a *agent) refusedVersion(err error) {
+	a.post(message{Note: clipNote("a peer that wanted to join is refused: " + inner(err))}, history)
+}
+
 // suspect reports a silent member to the launcher. It does not block, and the message may be
 // dropped.
 func (a *agent) suspect(id elastic.ID) {

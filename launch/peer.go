@@ -55,7 +55,7 @@ func (p *peer) open(ctx context.Context) error {
 		return err
 	}
 	host, err := p2p.Listen(ctx, p2p.Config{Job: p.env.job, ListenAddrs: addrs, Path: p.env.transport,
-		Encrypt: p.env.encrypt, Relay: p.env.relay, OnOpen: p.widen, Admission: p.admission.answer, HostKey: p.order.HostKey})
+		Encrypt: p.env.encrypt, Relay: p.env.relay, OnOpen: p.widen, OnVersion: p.a.refusedVersion, Admission: p.admission.answer, HostKey: p.order.HostKey})
 	if err != nil {
 		return err
 	}

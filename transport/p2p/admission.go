@@ -52,6 +52,9 @@ type admission struct {
 	members   protocol.Switch // handlers for the streams of members; set before the host listens
 	// admitted is called with each newcomer when it is admitted.
 	admitted func(peer.ID)
+	// onVersion is Config.OnVersion; refused limits it to one call, because anybody can connect.
+	onVersion func(error)
+	refused   sync.Once
 
 	// mu guards the fields below.
 	mu     sync.Mutex
@@ -125,8 +128,8 @@ func (a *admission) acceptStranger(s network.Stream) {
 		_, err = s.Write(proposalOf(proveProtocol))
 	}
 	if err == nil && got != proveProtocol {
-		waitEnd(s)
-		err = versionError(string(got))
+		a.refuseVersion(s, got)
+		return
 	}
 	if err == nil {
 		err = errors.Join(s.SetProtocol(proveProtocol), s.SetDeadline(time.Time{}))
@@ -136,6 +139,15 @@ func (a *admission) acceptStranger(s network.Stream) {
 		return
 	}
 	a.tasks.handle(a.acceptProof)(s)
+}
+
+// refuseVersion waits until a newcomer with another version of the protocol has read the answer. One
+// that sends no credential only asks for the version.
+func (a *admission) refuseVersion(s network.Stream, theirs protocol.ID) {
+	if n, _ := io.Copy(io.Discard, io.LimitReader(s, ticket.RequestSize+1)); n > 0 && a.onVersion != nil {
+		a.refused.Do(func() { a.onVersion(versionError(string(theirs))) })
+	}
+	_ = s.Reset()
 }
 
 // acceptProof handles the stream of a newcomer. After the decision ticket.In the newcomer is an

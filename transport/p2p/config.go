@@ -29,6 +29,9 @@ type Config struct {
 	// if the user allows that, and otherwise returns an error. Several goroutines may call it at
 	// once. Nil refuses.
 	OnOpen func() error
+	// OnVersion is called when the first newcomer of another version was refused, with an error that
+	// wraps ErrVersion. It may be nil.
+	OnVersion func(error)
 	// Path is the kind of connection that carries data:
 	//
 	//   - "auto" (also ""): the best kind that exists for each peer;

@@ -94,7 +94,7 @@ func (s *lazyStream) negotiate() error {
 	case err != nil:
 		return err
 	case got == s.Protocol():
-	case strings.HasPrefix(string(got), provePrefix):
+	case strings.HasPrefix(string(got), provePrefix) && got != proveProtocol:
 		return versionError(string(got))
 	default:
 		return fmt.Errorf("protocol %s: the other side answered %q", s.Protocol(), got)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/printable"
@@ -43,7 +44,14 @@ func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential)
 		// the peer has proved to be a member.
 		h.conns.host.Peerstore().AddAddrs(id, addrs, peerstore.TempAddrTTL)
 		defer h.conns.gate.allowDial(id)() // the member is not introduced before it has answered
-		err = h.dialer.retry(ctx, id, func(ctx context.Context) error { return h.proveOnce(ctx, id, c) })
+		p := proveProtocol
+		err = h.dialer.retry(ctx, id, func(ctx context.Context) error {
+			err := h.proveOnce(ctx, id, p, c)
+			if p = proveProtocol; errors.Is(err, errNoAnswer) {
+				p = firstProtocol
+			}
+			return err
+		})
 	}
 	if err == nil {
 		err = h.Introduce([]elastic.Member{m})
@@ -92,29 +100,32 @@ func (p *proving) begin(ctx context.Context, id peer.ID) (end func(), err error)
 	}
 }
 
-// proveOnce makes one attempt. It closes the connection after a failure: a member reads only one
+// firstProtocol is the protocol of members that do not answer other versions. After an attempt without
+// an answer, the next one asks whether the member is one of these.
+const firstProtocol protocol.ID = provePrefix + "1"
+
+// proveOnce makes one attempt, or asks only for the version if p is firstProtocol. It closes the connection after a failure: a member reads only one
 // request of a stranger on a connection, and an impostor reads none. ctx ends the attempt, by a
 // reset of the stream.
-func (h *Host) proveOnce(ctx context.Context, id peer.ID, c ticket.Credential) error {
+func (h *Host) proveOnce(ctx context.Context, id peer.ID, p protocol.ID, c ticket.Credential) error {
 	end, err := h.proving.begin(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer end()
-	s, err := h.dialer.open(ctx, id, proveProtocol)
+	s, err := h.dialer.open(ctx, id, p)
 	if err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	words := c.Encode()
-	var answer [ticket.AnswerSize]byte
-	if _, err = s.Write(words[:]); err == nil {
-		_, err = io.ReadFull(s, answer[:])
+	if p == firstProtocol {
+		if err = s.negotiate(); err == nil {
+			err = versionError(string(p))
+		}
+	} else {
+		err = ask(s, c, id.String(), string(h.id))
 	}
 	stop()
-	if err == nil {
-		err = takeAnswer(ticket.DecodeAnswer(answer), c, id.String(), string(h.id))
-	}
 	_ = s.Reset() // request and answer are complete
 	if errors.Is(err, ErrVersion) {
 		err = final{err}
@@ -124,6 +135,26 @@ func (h *Host) proveOnce(ctx context.Context, id peer.ID, c ticket.Credential) e
 	}
 	return err
 }
+
+// ask sends the credential of this host to a member, and takes the answer.
+func ask(s *lazyStream, c ticket.Credential, member, self string) error {
+	words := c.Encode()
+	var answer [ticket.AnswerSize]byte
+	_, err := s.Write(words[:])
+	if err == nil {
+		_, err = io.ReadFull(s, answer[:])
+	}
+	switch {
+	case errors.Is(err, ErrVersion):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", errNoAnswer, err)
+	}
+	return takeAnswer(ticket.DecodeAnswer(answer), c, member, self)
+}
+
+// errNoAnswer means that the member has ended the stream.
+var errNoAnswer = errors.New("it does not answer")
 
 // errNotYet means that the member cannot decide yet; the newcomer retries.
 var errNotYet = errors.New("it does not know yet which peers may join")
