@@ -11,6 +11,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/launch"
 	"github.com/elrun/elrun/testing/process"
 )
@@ -19,6 +20,7 @@ import (
 const lossyVariable = "NETCHAOS_LOSSY"
 
 // A correct program ends with status 0 over slow links that lose packets. Nothing that is late is taken for a mistake of the program.
+// Where no packets are lost the data takes direct connections, however slow their handshakes are.
 func TestLossyLinks(t *testing.T) {
 	const hosts = 3
 	for _, c := range []struct {
@@ -27,19 +29,21 @@ func TestLossyLinks(t *testing.T) {
 		steps, elements int
 	}{
 		{"100 ms", path{mbit: 100, delay: 100 * time.Millisecond, lose: 33}, pick(2, 30), pick(4<<10, 192<<10)},
+		{"300 ms", path{mbit: 100, delay: 300 * time.Millisecond}, pick(2, 30), 1 << 10},
 		{"150 ms", path{mbit: 100, delay: 150 * time.Millisecond, lose: 20}, 100, 1 << 10}, // 300 ms there and back
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.path.delay > 100*time.Millisecond && !flagged[bool]("long") {
+			if c.steps > 30 && !flagged[bool]("long") {
 				t.Skip("takes minutes: run it with -long")
 			}
 			parallel(t)
 			l := newFar(t, hosts, c.path)
 			dir, j := folder(t), process.NewJob(t)
+			events := func(host int) string { return filepath.Join(dir, fmt.Sprintf("events-%d.jsonl", host)) }
 			env := []string{thenVariable + "=lossy", fmt.Sprintf("%s=%d,%d", lossyVariable, c.steps, c.elements)}
 			begin := func(host int, args ...string) {
 				args = append(append([]string{process.Elrun()}, args...), "-n", "1", "--min-peers", fmt.Sprint(hosts),
-					"--events", filepath.Join(dir, fmt.Sprintf("events-%d.jsonl", host)), process.Self(t))
+					"--events", events(host), process.Self(t))
 				j.Start(t, on(t, l.hosts[host], env, args...))
 			}
 			begin(0, "--name", j.Name)
@@ -53,6 +57,9 @@ func TestLossyLinks(t *testing.T) {
 			}
 			for host, p := range j.Elruns {
 				status := p.Wait(t)
+				if c.path.lose == 0 && !hadDirect(t, events(host)) {
+					t.Errorf("host %d had no direct connection", host)
+				}
 				t.Logf("elrun on host %d ended with status %d:\n%s", host, status, p.Out.String()+p.Err.String())
 				if status != 0 || p.Says("mismatched calls") || p.Says("deadlock") {
 					t.Errorf("host %d: status %d, want 0 and no mistake", host, status)
@@ -60,6 +67,15 @@ func TestLossyLinks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// hadDirect reports whether a peer had a direct connection, according to its event log.
+func hadDirect(t *testing.T, log string) bool {
+	t.Helper()
+	return slices.ContainsFunc(process.NewLog(t, log).Read(t).Events, func(e event.Event) bool {
+		p, ok := e.Body.(event.Path)
+		return ok && p.Kind == "direct"
+	})
 }
 
 // passRound is the role lossy. In each step every rank passes a vector to the next, waits for all others, and sums a vector with them.

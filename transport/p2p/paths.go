@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -75,15 +76,6 @@ func (p *paths) encryption(id peer.ID, theirs *offer) *tls.Config {
 	cfg.DynamicRecordSizingDisabled = true // small first records are for web pages, and cost time here
 	return cfg
 }
-
-// Timeouts of a dial for a direct connection. A TCP target that does not answer within tcpDialTime,
-// for example behind a firewall that drops packets, is not tried again for silentTime. The dial of
-// a Unix socket has unixDialTime: within a host no packets are lost, but a loaded host may schedule
-// the peer late.
-const (
-	tcpDialTime  = 2 * time.Second
-	unixDialTime = 30 * time.Second
-)
 
 // errSilent means that the target did not answer in the last silentTime.
 var errSilent = errors.New("not dialled, because it did not answer within the last minute")
@@ -164,23 +156,18 @@ func (p *paths) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp b
 	return unix, ok
 }
 
-// dialTarget dials one target, and marks it as unresponsive if a TCP dial has no answer within
-// tcpDialTime.
+// dialTarget dials one target, and marks it as unresponsive if a TCP dial has no answer in time, for
+// example behind a firewall that drops packets.
 func (p *paths) dialTarget(ctx context.Context, id peer.ID, to direct.Target, theirs *offer) (*direct.Conn, error) {
-	// Each dial of an unresponsive target would cost the view tcpDialTime.
+	// Each dial of an unresponsive target would cost the view the timeout.
 	if p.routes.isSilent(to) {
 		return nil, fmt.Errorf("%s %s: %w", to.Network, to.Addr, errSilent)
 	}
-	limit := tcpDialTime
-	if to.Network == "unix" {
-		limit = unixDialTime
-	}
-	within, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	c, err := direct.Dial(within, to, theirs.Ticket, p.encryption(id, theirs))
+	c, err := direct.Dial(ctx, to, theirs.Ticket, p.encryption(id, theirs))
 	// Only a timeout of this dial counts: a refusal is quick the next time, too, and the end of ctx
 	// says nothing about the target.
-	if err != nil && to.Network == "tcp" && within.Err() != nil && ctx.Err() == nil {
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() && to.Network == "tcp" && ctx.Err() == nil {
 		p.routes.markSilent(to)
 	}
 	return c, err

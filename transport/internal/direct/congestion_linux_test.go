@@ -85,11 +85,12 @@ func TestPortAvoidsBBR(t *testing.T) {
 			t.Error("the listener has BBR")
 		}
 	}
-	socks, err := connect(t.Context(), Target{Network: "tcp", Addr: p.offer.Addrs[0].String()})
+	to := Target{Network: "tcp", Addr: p.offer.Addrs[0].String()}
+	first, _, err := to.reach(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sock := range socks {
+	for _, sock := range connectMore(t.Context(), to, first) {
 		defer sock.Close()
 		if isBBR(congestionOf(t, sock.(*net.TCPConn)), nil) {
 			t.Error("the dialler has BBR")

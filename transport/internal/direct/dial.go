@@ -10,8 +10,18 @@ import (
 	"time"
 )
 
+// Limits of a dial and of a measurement. A target must answer within replyTime, or unixTime on a
+// Unix socket: within a host no packets are lost, but a loaded host may schedule the peer late. What
+// follows may take that time and replyTrips times as long as the target took to answer. Over slow
+// links the round trips of a handshake alone take longer than replyTime.
+const (
+	replyTime  = 2 * time.Second
+	unixTime   = 30 * time.Second
+	replyTrips = 8
+)
+
 // Dial connects with the process that waits for the holder of t. If cfg is not nil, connections
-// over TCP use TLS.
+// over TCP use TLS. A target that does not answer in time is an error with the method Timeout.
 func Dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, error) {
 	c, err := dial(ctx, to, t, cfg)
 	if err != nil {
@@ -22,10 +32,13 @@ func Dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, err
 
 // dial does the work of Dial. The end of ctx interrupts reads and writes by a deadline in the past.
 func dial(ctx context.Context, to Target, t Ticket, cfg *tls.Config) (*Conn, error) {
-	socks, err := connect(ctx, to)
+	first, rest, err := to.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, rest)
+	defer cancel()
+	socks := connectMore(ctx, to, first)
 	sock := newBundle(socks)
 	stop := context.AfterFunc(ctx, func() { _ = sock.SetDeadline(time.Unix(1, 0)) })
 	c, err := present(sock, socks, t, cfg)
@@ -52,15 +65,27 @@ func (to Target) Dialer() *net.Dialer {
 	}}
 }
 
-// connect makes as many connections as are needed to fill the path; their number follows from the
-// round trip of the first one. Failures of the others are ignored, as fewer connections are only
-// slower.
-func connect(ctx context.Context, to Target) ([]net.Conn, error) {
-	d := to.Dialer()
-	first, err := d.DialContext(ctx, to.Network, to.Addr)
-	if err != nil {
-		return nil, err
+// reach makes the first connection. rest is how long what follows may take.
+func (to Target) reach(ctx context.Context) (first net.Conn, rest time.Duration, err error) {
+	limit := replyTime
+	if to.Network == "unix" {
+		limit = unixTime
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	begun := time.Now()
+	first, err = to.Dialer().DialContext(ctx, to.Network, to.Addr)
+	return first, afterReply(limit, time.Since(begun)), err
+}
+
+// afterReply returns how long the rest of a dial may take at a target that took so long to answer.
+func afterReply(limit, took time.Duration) time.Duration { return limit + replyTrips*took }
+
+// connectMore makes as many further connections as are needed to fill the path; their number
+// follows from the round trip of the first one. Failures are ignored, as fewer connections are only
+// slower.
+func connectMore(ctx context.Context, to Target, first net.Conn) []net.Conn {
+	d := to.Dialer()
 	// On a Unix socket the round trip is 0, so there is one connection.
 	more := make([]net.Conn, stripes(roundTrip(first))-1)
 	var dials sync.WaitGroup
@@ -78,7 +103,7 @@ func connect(ctx context.Context, to Target) ([]net.Conn, error) {
 			socks = append(socks, s)
 		}
 	}
-	return socks, nil
+	return socks
 }
 
 // present sends the ticket's numbers and proof, and checks the other side's proof. sock is the

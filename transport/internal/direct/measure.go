@@ -77,12 +77,13 @@ func measureIn(ctx context.Context, to Target, t Ticket, turn sync.Locker) (Spee
 
 // measure does the work of measureIn.
 func measure(ctx context.Context, to Target, t Ticket, turn sync.Locker) (s Speed, err error) {
-	d := to.Dialer()
-	sock, err := d.DialContext(ctx, to.Network, to.Addr)
+	sock, rest, err := to.reach(ctx)
 	if err != nil {
 		return s, err
 	}
 	defer sock.Close()
+	ctx, cancel := context.WithTimeout(ctx, rest)
+	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = sock.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	number := t.measureNumber()

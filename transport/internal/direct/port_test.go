@@ -200,6 +200,16 @@ func TestImpostorWaits(t *testing.T) {
 	}
 }
 
+// However slow a link is, a target that answers in time has time for the rest of a dial: further connections, the TLS handshake and
+// the proofs take a round trip each, and lost packets as many again.
+func TestAfterReply(t *testing.T) {
+	for took := time.Microsecond; took <= replyTime; took *= 2 {
+		if rest := afterReply(replyTime, took); rest < replyTime || rest < 2*3*took {
+			t.Errorf("%v after an answer in %v", rest, took)
+		}
+	}
+}
+
 // The number of silent or malformed connections is limited, and they keep no honest peer out.
 func TestStrangers(t *testing.T) {
 	keepsFiles(t)

@@ -13,18 +13,15 @@ type Surveyed struct {
 	Err    error
 }
 
-const (
-	// surveyTime is the timeout of a survey, and surveyMore how long it goes on for slower targets
-	// after the first was measured: a target that drops packets must not delay a view.
-	surveyTime = 2 * time.Second
-	surveyMore = 300 * time.Millisecond
-)
+// surveyMore is how long a survey goes on for slower targets after the first was measured: a target
+// that drops packets must not delay a view.
+const surveyMore = 300 * time.Millisecond
 
 // Survey measures several TCP targets of the process that waits for the holder of t. It connects to
 // all at once, but sends to one after the other, as the paths may share a link. The results have
 // the order of the targets.
 func Survey(ctx context.Context, targets []Target, t Ticket) []Surveyed {
-	ctx, cancel := context.WithTimeout(ctx, surveyTime)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	all := make([]Surveyed, len(targets))
 	var turn sync.Mutex
