@@ -38,7 +38,7 @@ type Stopped struct {
 //
 // A launcher ends with status 0 then, or with that of a peer that failed before.
 func (j *Job) Stop(ctx context.Context) (Stopped, error) {
-	s := stopping{job: j, asked: map[socketName]error{}, ending: map[int]bool{}}
+	s := stopping{job: j, asked: map[socketName]error{}, ending: map[int]bool{}, groups: map[int]bool{}}
 	if left, err := s.left(); err != nil || len(left) == 0 {
 		return Stopped{}, cmp.Or(err, j.ended())
 	}
@@ -55,6 +55,7 @@ type stopping struct {
 	job    *Job
 	asked  map[socketName]error // sockets that were asked, with the error of the request
 	ending map[int]bool         // process IDs of peers that a launcher asks
+	groups map[int]bool         // the process groups of these peers
 	// grace is the longest grace period that an answer has named; 0 before the first answer.
 	grace time.Duration
 	again bool // the peers that are left have been asked again
@@ -162,19 +163,19 @@ func (s *stopping) askAll(ctx context.Context, names []socketName) []net.Conn {
 		s.asked[n], s.grace = errs[i], max(s.grace, replies[i].Grace)
 		for _, pid := range replies[i].PIDs {
 			s.ending[pid] = true
+			if group, err := syscall.Getpgid(pid); err == nil { // an error on another host
+				s.groups[group] = true
+			}
 		}
 	}
 	return slices.DeleteFunc(conns, func(c net.Conn) bool { return c == nil })
 }
 
-// isEnding reports whether a launcher asks the peer of a process. The launcher may know the peer by
-// the process that leads its process group, such as a shell around the peer.
+// isEnding reports whether a launcher asks the peer of a process. In the process group of a peer there
+// may be a shell around it, and the next program of the shell, which the launcher ends as well.
 func (s *stopping) isEnding(pid int) bool {
-	if s.ending[pid] {
-		return true
-	}
 	group, err := syscall.Getpgid(pid)
-	return err == nil && s.ending[group]
+	return s.ending[pid] || err == nil && s.groups[group]
 }
 
 // leftError returns an error that names who is left, or nil if the last one has just ended.
