@@ -28,9 +28,9 @@ func TestLossyLinks(t *testing.T) {
 		path            path
 		steps, elements int
 	}{
-		{"100 ms", path{mbit: 100, delay: 100 * time.Millisecond, lose: 33}, pick(2, 30), pick(4<<10, 192<<10)},
+		{"100 ms", path{mbit: 100, delay: 100 * time.Millisecond, lose: 33}, pick(2, 5), pick(4<<10, 192<<10)},
 		{"300 ms", path{mbit: 100, delay: 300 * time.Millisecond}, pick(2, 30), 1 << 10},
-		{"150 ms", path{mbit: 100, delay: 150 * time.Millisecond, lose: 20}, 100, 1 << 10}, // 300 ms there and back
+		{"150 ms", path{mbit: 100, delay: 150 * time.Millisecond, lose: 20}, 40, 1 << 10}, // 300 ms there and back
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.steps > 30 && !flagged[bool]("long") {
