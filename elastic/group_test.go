@@ -144,6 +144,32 @@ func TestDeadBeforeTheStart(t *testing.T) {
 	})
 }
 
+// If the transport has seen the process of a member end, the death is certain: the other one of two
+// members goes on alone.
+func TestEndedInSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPeers(2)
+		errs := p.joined(t, func(ctx context.Context, g *elastic.Group, s *elastic.Session) error {
+			if err := collective.Barrier(ctx, s.Comm); s.Comm.Rank() == 1 {
+				p.network.Kill(p.members[1].ID)
+				return err
+			}
+			s.Comm.Revoke(&collective.PeerError{Rank: 1, Cause: "process ended", Ended: true})
+			s, err := g.Sessions().Next(ctx, 0)
+			if err == nil && s.Comm.Size() != 1 {
+				err = fmt.Errorf("session %+v", s.View)
+			}
+			return err
+		})
+		if errs[0] != nil {
+			t.Fatal(errs[0])
+		}
+		if lost := p.sink.of("lost"); len(lost) != 1 || lost[0].Body.(event.Lost).Cause != "exit" {
+			t.Errorf("events %v", lost)
+		}
+	})
+}
+
 // Invalid first views are errors.
 func TestJoinArguments(t *testing.T) {
 	p := newPeers(2)

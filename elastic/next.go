@@ -127,19 +127,23 @@ func (n *sessions) left(epoch uint64) error {
 	return nil
 }
 
-// failed reports to the driver that the session of a view broke or could not be entered. From the
-// fourth consecutive failure on, failed first waits, with exponential backoff up to a second,
-// because a new view at once has not helped.
+// failed reports to the driver that the session of a view broke or could not be entered, and the
+// death of a member that broke it, if that is certain. From the fourth consecutive failure on,
+// failed first waits, with exponential backoff up to a second, because a new view at once has not
+// helped.
 func (n *sessions) failed(ctx context.Context, d *driver, v View, cause error) {
+	blamed := -1
+	var p *collective.PeerError
+	if errors.As(cause, &p) && p.Rank < len(v.Members) {
+		blamed = p.Rank
+	}
+	if blamed >= 0 && p.Ended {
+		d.dead(v.Members[blamed].ID)
+	}
 	if n.broke++; n.broke > 3 {
 		ctx, cancel := d.status.while(ctx, func(s status) bool { return s.view.Epoch == v.Epoch && s.phase == inside })
 		_ = pause.For(ctx, min(tickPeriod<<min(n.broke-4, 10), time.Second)) // a new view ends the pause
 		cancel()
-	}
-	blamed := -1
-	var p *collective.PeerError
-	if errors.As(cause, &p) {
-		blamed = p.Rank
 	}
 	d.broken(v, blamed)
 }

@@ -151,7 +151,7 @@ func (d *driver) broken(v View, blamed int) {
 		if d.view.Epoch != v.Epoch {
 			return
 		}
-		if blamed >= 0 && blamed < len(v.Members) && v.Members[blamed].ID != d.ep.Self.ID {
+		if blamed >= 0 && v.Members[blamed].ID != d.ep.Self.ID {
 			id := v.Members[blamed].ID
 			if p := d.peerOf(id); p != nil {
 				d.watcher.requireAnswer(id, p, v.Epoch)

@@ -51,7 +51,7 @@ func TestCauseFits(t *testing.T) {
 		cut := text[:min(length, maxText)]
 		for _, test := range []struct{ cause, want error }{
 			{&MismatchError{Detail: text}, &MismatchError{Detail: cut}},
-			{&PeerError{Peer: text, Cause: text}, &PeerError{Peer: cut, Cause: cut}},
+			{&PeerError{Peer: text, Cause: text, Ended: true}, &PeerError{Peer: cut, Cause: cut}},
 			{&AbortError{Cause: text}, &AbortError{Cause: cut}},
 			{errors.New(text), &AbortError{Rank: 6, Cause: cut}},
 		} {

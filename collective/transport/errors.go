@@ -96,6 +96,9 @@ type PeerError struct {
 	Rank  int
 	Peer  string // ID of the peer, or empty
 	Cause string // for people: reset, closed, silent, ...
+	// Ended is set if it is certain that the process of the rank has ended, because the kernel has
+	// told this process. Other ranks do not get it with the cause: they have only this rank's word.
+	Ended bool
 }
 
 // Error names the rank, the ID of the peer and the cause.

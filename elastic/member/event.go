@@ -17,7 +17,7 @@ type (
 	}
 	// Trust withdraws Suspect.
 	Trust struct{ Peer ID }
-	// Dead means that Peer's process has ended: its launcher has its wait status. The death must be
+	// Dead means that Peer's process has ended: the kernel has told a process of its host. It must be
 	// certain; the event is never withdrawn.
 	Dead struct{ Peer ID }
 	// Met reports a peer of the job that is not in this member's view: one of the two may have

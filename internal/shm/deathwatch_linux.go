@@ -13,8 +13,9 @@ import (
 const (
 	futexWaiters   = 1 << 31 // in a lock word: a thread waits for the lock
 	futexOwnerDied = 1 << 30 // in a lock word: its owner died
-	futexWake      = 1       // for SYS_FUTEX
-	futex32        = 2       // for SYS_FUTEX_WAITV: the word has 32 bits
+	ownerDied      = futexWaiters | futexOwnerDied
+	futexWake      = 1 // for SYS_FUTEX
+	futex32        = 2 // for SYS_FUTEX_WAITV: the word has 32 bits
 )
 
 // DeathWatch is a thread that reports the deaths of the other ranks' processes to this rank. The
@@ -126,7 +127,7 @@ func (w *DeathWatch) wait() {
 			}
 			word := w.word(r, w.segment.rank)
 			value := word.Load()
-			if value&futexOwnerDied != 0 {
+			if value == ownerDied {
 				told |= 1 << r
 				w.died(r)
 				continue

@@ -218,6 +218,19 @@ func TestDeathWatchOfTheDead(t *testing.T) {
 	}
 }
 
+// A word that the kernel cannot have written reports no death.
+func TestDeathWatchOfAWrongWord(t *testing.T) {
+	s := watchSegment(t, 3, 0)
+	s.robustWords(1)[0].word.Store(ownerDied | 7)
+	s.robustWords(2)[0].word.Store(ownerDied)
+	died := make(chan int, 3)
+	v := s.WatchDeaths(func(rank int) { died <- rank })
+	defer v.Close()
+	if rank := <-died; rank != 2 {
+		t.Errorf("rank %d died, want 2", rank)
+	}
+}
+
 // When a death watch ends, it restores the thread's robust list, and its words report no death. Revoke ends it as Close does,
 // also when the callback calls Revoke. After that the death watch does not access the memory.
 func TestDeathWatchEnds(t *testing.T) {
@@ -250,7 +263,7 @@ func TestDeathWatchEnds(t *testing.T) {
 		})
 	}
 	s := watchSegment(t, 2, 0)
-	s.robustWords(1)[0].word.Store(futexOwnerDied)
+	s.robustWords(1)[0].word.Store(ownerDied)
 	done := make(chan struct{})
 	v := s.WatchDeaths(func(int) {
 		s.Revoke()
@@ -269,7 +282,7 @@ func TestDeathWatchAmongGarbage(t *testing.T) {
 	told := make(chan int, 100)
 	v := s.WatchDeaths(func(rank int) { told <- rank })
 	rng := rand.New(rand.NewPCG(1, 2))
-	values := []uint32{0, futexOwnerDied, futexWaiters, ^uint32(0), uint32(os.Getpid()), 7 | futexWaiters}
+	values := []uint32{0, ownerDied, futexOwnerDied, futexWaiters, ^uint32(0), uint32(os.Getpid()), 7 | futexWaiters}
 	for range 20_000 {
 		for _, s := range []*Segment{s.Segment, shared} {
 			word := &s.robustWords(rng.IntN(n))[rng.IntN(n)].word

@@ -140,7 +140,7 @@ func (p *pair) peerDied() {
 	case <-p.t.meshClosed: // the readers handle the end of the mesh
 	case <-p.left:
 	default:
-		p.t.Revoke(p.lost("process ended"))
+		p.t.Revoke(&transport.PeerError{Rank: p.rank, Peer: p.name, Cause: "process ended", Ended: true})
 	}
 }
 

@@ -421,7 +421,7 @@ func TestDeathWatchNamesRank(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const ownerDied = 1 << 30                // FUTEX_OWNER_DIED of the kernel
+	const ownerDied = 3 << 30                // FUTEX_WAITERS and FUTEX_OWNER_DIED of the kernel
 	b := all[1].memory.Bytes()               // ends with 8 bytes for each pair
 	word := b[len(b)-3*3*8+(2*3+1)*8:][:4:4] // for place 1, of place 2
 	binary.NativeEndian.PutUint32(word, ownerDied)
@@ -453,8 +453,8 @@ func TestDiedPeer(t *testing.T) {
 	}
 	ts[0].pairs[1].Load().peerDied()
 	var lost *transport.PeerError
-	if cause := ts[0].box.Cause(); !errors.As(cause, &lost) || lost.Rank != 1 || lost.Peer != v.Members[1].ID.Short() {
-		t.Errorf("revoked by %v, want the loss of rank 1", cause)
+	if cause := ts[0].box.Cause(); !errors.As(cause, &lost) || lost.Rank != 1 || lost.Peer != v.Members[1].ID.Short() || !lost.Ended {
+		t.Errorf("revoked by %v, want the certain end of rank 1", cause)
 	}
 	endAll(t, ts)
 }

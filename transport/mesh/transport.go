@@ -111,7 +111,7 @@ func (t *Transport) peerDied(rank int) {
 		p.peerDied()
 		return
 	}
-	t.Revoke(&transport.PeerError{Rank: rank, Peer: t.names[rank], Cause: "process ended"})
+	t.Revoke(&transport.PeerError{Rank: rank, Peer: t.names[rank], Cause: "process ended", Ended: true})
 }
 
 // Shared implements transport.Sharer. A caller of Shared must call Release of the result. If Shared
