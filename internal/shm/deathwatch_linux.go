@@ -69,22 +69,15 @@ func (w *DeathWatch) end() {
 func (w *DeathWatch) run() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var pins runtime.Pinner
-	pins.Pin(w) // the kernel keeps the address of the list
-	defer pins.Unpin()
-	before, err := currentRobustList()
+	restore, err := w.list.install(w.segment.robustWords(w.segment.rank))
 	if err != nil {
 		return
 	}
-	w.list.build(w.segment.robustWords(w.segment.rank))
-	if setRobustList(uintptr(unsafe.Pointer(&w.list))) != nil {
-		return
-	}
+	defer restore()
 	if w.enter() {
 		w.wait()
 	}
 	w.end()
-	_ = setRobustList(before) // cannot fail, as the call above succeeded
 }
 
 // enter stores this thread as the owner of its words, so that the kernel reports its death to the
@@ -170,6 +163,26 @@ func (w *robustHead) build(words []robustWord) {
 		w.entries[i][0] = first + uintptr((i+1)*robustWordSize)
 	}
 	w.entries[len(words)-1][0] = uintptr(unsafe.Pointer(w))
+}
+
+// install makes the list of the words the robust list of this thread, to which the goroutine must be
+// locked until it has called restore.
+func (w *robustHead) install(words []robustWord) (restore func(), err error) {
+	before, err := currentRobustList()
+	if err != nil {
+		return nil, err
+	}
+	var pins runtime.Pinner
+	pins.Pin(w) // the kernel keeps the address of the list
+	w.build(words)
+	if err := setRobustList(uintptr(unsafe.Pointer(w))); err != nil {
+		pins.Unpin()
+		return nil, err
+	}
+	return func() {
+		_ = setRobustList(before) // cannot fail, as the call above succeeded
+		pins.Unpin()
+	}, nil
 }
 
 // currentRobustList returns the robust list that this thread has, which may belong to a C library.

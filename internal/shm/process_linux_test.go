@@ -23,6 +23,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if end := os.Getenv("SHM_PROCESSWORD"); end != "" {
+		if err := holdProcessWord(end); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if spec := os.Getenv("SHM_RANK"); spec != "" {
 		if err := playRank(spec); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -1,0 +1,35 @@
+//go:build !linux
+
+package shm
+
+import "os"
+
+// ProcessWord is a word that a process holds until its program ends.
+type ProcessWord struct{}
+
+// HoldWord returns ErrUnsupported.
+func HoldWord() (*ProcessWord, error) { return nil, ErrUnsupported }
+
+// File returns nil.
+func (w *ProcessWord) File() *os.File { return nil }
+
+// Release does nothing.
+func (w *ProcessWord) Release() error { return nil }
+
+// WordWatch waits for the ends of programs that hold a ProcessWord.
+type WordWatch struct{}
+
+// WatchedWord is a word of another process.
+type WatchedWord struct{}
+
+// Watch closes the file and returns ErrUnsupported.
+func (w *WordWatch) Watch(file *os.File) (*WatchedWord, error) {
+	_ = file.Close() // an error loses nothing, as nothing was written
+	return nil, ErrUnsupported
+}
+
+// Died returns nil.
+func (w *WatchedWord) Died() <-chan struct{} { return nil }
+
+// Close does nothing.
+func (w *WatchedWord) Close() {}
