@@ -18,7 +18,8 @@ import (
 // others compute the part of a peer that is gone:
 //
 //	peer      retry {samples, members that are gone} --> launcher
-//	launcher  waits until it knows how the processes of these members have ended
+//	launcher  if one of these members was computing such a part, waits until it knows how their
+//	          processes have ended
 //	          decision: compute it, or the mistake       --> peer
 //
 // The second process that ends by itself with the same status while it computes a part of the first
@@ -172,14 +173,14 @@ func (r *repeats) judge(now time.Time) (wait bool) {
 	return false
 }
 
-// decisions returns the answers that are due at now. lives reports whether the process of a member of
-// this launcher runs.
-func (r *repeats) decisions(now time.Time, lives func(short string) bool) (out []peerMessage) {
+// decisions returns the answers that are due at now. running returns the local index of a member of
+// this launcher whose process runs.
+func (r *repeats) decisions(now time.Time, running func(short string) (index int, ok bool)) (out []peerMessage) {
 	if r.judge(now) {
 		return nil
 	}
 	r.open = slices.DeleteFunc(r.open, func(o openRetry) bool {
-		if r.mistake == "" && now.Sub(o.since) < decisionPatience && slices.ContainsFunc(o.order.Of, lives) {
+		if r.mistake == "" && now.Sub(o.since) < decisionPatience && r.mayEndAgain(o.order.Of, running) {
 			return false
 		}
 		out = append(out, peerMessage{o.from, message{Decision: &decision{o.order.Seq, r.mistake}}})
@@ -188,13 +189,26 @@ func (r *repeats) decisions(now time.Time, lives func(short string) bool) (out [
 	return out
 }
 
+// mayEndAgain reports whether the part of some members may have ended a second process in the way of
+// the first, as far as is not known: a process of them runs, and one of them has computed a part
+// again. The status of a killed process comes late, when its memory is freed.
+func (r *repeats) mayEndAgain(of []string, running func(short string) (index int, ok bool)) bool {
+	runs, second := false, false
+	for _, id := range of {
+		i, ok := running(id)
+		runs = runs || ok
+		second = second || ok && r.parts[i].Step > 0 || r.deaths[id].part.Step > 0
+	}
+	return runs && second
+}
+
 // judge answers the peers that are about to compute a part again. If the part is a mistake of the
 // program, the peer that has asked ends the loops of all members. Peers that are left later are asked
 // to leave.
 func (s *supervisor) judge(now time.Time) {
-	s.procs.deliver(s.repeats.decisions(now, func(short string) bool {
+	s.procs.deliver(s.repeats.decisions(now, func(short string) (index int, ok bool) {
 		i := s.rendezvous.index(short)
-		return s.procs.peers[i] != nil && s.rendezvous.shortID(i) == short
+		return i, s.procs.peers[i] != nil && s.rendezvous.shortID(i) == short
 	}))
 	if s.repeats.mistake == "" || s.repeats.asked {
 		return

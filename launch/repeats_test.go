@@ -66,27 +66,35 @@ func TestRepeatsAfterThePart(t *testing.T) {
 	}
 }
 
-// A peer gets its answer when the processes of all members of its part have ended, and what they said is known; or later, if a
-// process does not end.
+// A peer gets its answer at once if its part has ended one process at most. Otherwise it gets the answer when the processes of all
+// members of its part have ended, and what they said is known; or later, if a process does not end.
 func TestRepeatsAnswers(t *testing.T) {
 	var r repeats
 	now := time.Unix(100, 0)
-	running := map[string]bool{"a": true, "b": true}
+	running := map[string]int{"a": 0, "b": 1}
 	answers := func(now time.Time) []peerMessage {
-		return r.decisions(now, func(id string) bool { return running[id] })
+		return r.decisions(now, func(id string) (int, bool) { i, ok := running[id]; return i, ok })
 	}
 	r.begin(1, retryOrder{Seq: 1, Step: 12, Of: []string{"a"}}, now)
+	if got := answers(now); len(got) != 1 || got[0].to != 1 || *got[0].msg.Decision != (decision{Seq: 1}) {
+		t.Errorf("of a first death: %+v", got)
+	}
+	r.begin(2, retryOrder{Seq: 4, Step: 12, Of: []string{"a", "b"}}, now)
+	if got := answers(now); got != nil {
+		t.Errorf("while b runs: %+v", got)
+	}
+	if got := answers(now.Add(decisionPatience)); len(got) != 1 || got[0].to != 2 || *got[0].msg.Decision != (decision{Seq: 4}) {
+		t.Errorf("after a while: %+v", got)
+	}
+	first, second := &lastWords{}, &lastWords{}
+	delete(running, "b")
+	r.ended("b", Exit{Index: 1, Code: 2, at: now}, second)
+	r.begin(2, retryOrder{Seq: 3, Step: 12, Of: []string{"a", "b"}}, now)
 	if got := answers(now); got != nil {
 		t.Errorf("while a runs: %+v", got)
 	}
-	if got := answers(now.Add(decisionPatience)); len(got) != 1 || got[0].to != 1 || *got[0].msg.Decision != (decision{Seq: 1}) {
-		t.Errorf("after a while: %+v", got)
-	}
-	running["a"] = false
-	first, second := &lastWords{}, &lastWords{}
+	delete(running, "a")
 	r.ended("a", Exit{Code: 2, at: now}, first)
-	running["b"] = false
-	r.ended("b", Exit{Index: 1, Code: 2, at: now}, second)
 	r.begin(2, retryOrder{Seq: 5, Step: 12, Samples: []int{3}, Of: []string{"a", "b"}}, now)
 	if got := answers(now); got != nil || r.mistake != "" {
 		t.Errorf("before the last words: %+v", got)
