@@ -36,7 +36,7 @@ func (a Admin) Finished() {
 }
 
 // Dead reports that the process of a member has ended. The caller must be certain of the end, like
-// a launcher that has the wait status of the process.
+// a launcher that has the wait status of the process, or its word (package launch).
 func (a Admin) Dead(id ID) {
 	if a.g.made() {
 		a.g.current().dead(id)

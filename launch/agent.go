@@ -15,6 +15,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/internal/shm"
 )
 
 // ErrLauncher reports that the launcher died or told this peer to give up.
@@ -57,6 +58,7 @@ type agent struct {
 	launcherGone context.Context    // ends when the launcher is gone
 	cancelGone   context.CancelFunc // ends launcherGone
 	work         sync.WaitGroup     // owns the writer
+	word         *shm.ProcessWord   // nil before hello, or where the system has none
 
 	scaling chan struct{} // capacity 1: one scale request waits at a time
 	// scaled has capacity 1. The reader replaces an answer that no request has taken, and so never
@@ -92,7 +94,7 @@ func openAgent(fd int) (*agent, error) {
 		return nil, fmt.Errorf("launch: open %s=%d: %w", envFD, fd, err)
 	}
 	_ = f.Close() // conn has a duplicate
-	return newAgent(conn, os.Exit), nil
+	return newAgent(&wordConn{UnixConn: conn.(*net.UnixConn)}, os.Exit), nil
 }
 
 // isUnix reports whether addr is the address of a Unix socket.
@@ -120,6 +122,7 @@ func (a *agent) hello(ctx context.Context, job string, self elastic.Member) (sta
 	a.mu.Lock()
 	a.reducer = newReducer(job, self)
 	a.mu.Unlock()
+	a.passWord()
 	a.post(message{Hello: &self}, result)
 	select {
 	case m := <-a.answer:
@@ -378,5 +381,5 @@ func (a *agent) status() Status {
 func (a *agent) Close() error {
 	a.out.close()
 	a.work.Wait()
-	return nil
+	return a.releaseWord()
 }

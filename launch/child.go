@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/private"
 )
@@ -71,7 +72,7 @@ func compareCause(a, b Exit) int {
 }
 
 // notice is a message from a child's goroutines to the launcher's loop. Exactly one of msg, err,
-// halted and exit is set.
+// halted, dying and exit is set.
 type notice struct {
 	// from is the local index of the process, or from maxPeers on the index of a service or task.
 	from int
@@ -80,7 +81,8 @@ type notice struct {
 	err  error // a violation of the protocol by the child
 	// halted: process pid was stopped (state T) and is being killed.
 	halted bool
-	exit   *Exit // always the last notice of a child
+	dying  elastic.ID // the program that said hello by this ID has ended
+	exit   *Exit      // always the last notice of a child
 }
 
 // process is a peer's process, on this host or through an agent on another host.
@@ -122,6 +124,9 @@ type receiver interface {
 	message(m message, pid int) // pid is 0 if the sender is not known
 	protocolError(err error)    // the process violates the protocol
 	halted(pid int)             // process pid was stopped and is being killed
+	// dying reports that the program that said hello by an ID has ended, before its status is known.
+	// It comes after that hello, but perhaps before later messages. It may be missing.
+	dying(id elastic.ID)
 	ended(e Exit)
 }
 
@@ -264,6 +269,9 @@ func (f *feed) protocolError(err error) { f.notices <- notice{from: f.index, err
 
 // halted implements receiver.
 func (f *feed) halted(pid int) { f.notices <- notice{from: f.index, halted: true, pid: pid} }
+
+// dying implements receiver.
+func (f *feed) dying(id elastic.ID) { f.notices <- notice{from: f.index, dying: id} }
 
 // ended implements receiver.
 func (f *feed) ended(e Exit) { f.notices <- notice{from: f.index, exit: &e} }

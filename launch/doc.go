@@ -89,7 +89,8 @@ package launch
 //	                   group. A later peer gets it at once, with members that it may ask and the
 //	                   launcher's signature of its ID, or a ticket
 //	          abort    a program ended before its hello while others wait for it: give up
-//	          dead     a member's process has ended; its launcher has the wait status
+//	          dead     a member's process has ended: its launcher has the wait status, or the
+//	                   kernel has marked the word of its program (word.go)
 //	          finished the members have finished before this peer was admitted. A second start
 //	                   says that no member lives, and lists the peers of a new first view
 //	          scaled   the answer to scale

@@ -15,6 +15,8 @@ import (
 // stop.
 func (r *runner) notice(n notice) {
 	switch {
+	case n.dying != "":
+		r.procs.deliver(r.rendezvous.dying(n.from, n.dying))
 	case n.from >= maxPeers && n.msg != nil && n.msg.Program != nil:
 		r.program(n.from, *n.msg.Program)
 	case n.from >= maxPeers:

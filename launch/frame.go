@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/elrun/elrun/elastic"
 )
 
 // frame is a message between a launcher and the agent of a host, one line of JSON. Index is the
@@ -18,7 +20,7 @@ import (
 // report is set; PID belongs to Message or Stopped. The order of the frames is
 //
 //	launcher  begin ... part ......... probe or doctor ... any of spawn, input, message, signal, suspect, ask, beat ... ended (end)
-//	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, taken, exit, stopped, answer (end)
+//	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, taken, dying, exit, stopped, answer (end)
 type frame struct {
 	Index int `json:"i,omitempty"`
 	order
@@ -65,13 +67,14 @@ type report struct {
 	Taken    *inputTaken  `json:"taken,omitempty"`
 	Mistake  string       `json:"mistake,omitempty"` // a violation of the protocol by the peer
 	Stopped  bool         `json:"stopped,omitempty"` // the peer with PID was stopped and is being killed
+	Dying    elastic.ID   `json:"dying,omitempty"`   // the program that said hello by this ID has ended
 	Exit     *exitReport  `json:"exit,omitempty"`    // the last frame of a peer except for output
 }
 
 // set reports for each field whether it is set.
 func (r *report) set() []bool {
 	return []bool{r.Ready != nil, r.Need, r.Prepared != nil, r.Refused != "", r.Probed != nil, r.Findings != nil, r.Output != nil,
-		r.Answer != nil, r.Taken != nil, r.Mistake != "", r.Stopped, r.Exit != nil}
+		r.Answer != nil, r.Taken != nil, r.Mistake != "", r.Stopped, r.Dying != "", r.Exit != nil}
 }
 
 // beginOrder describes to an agent the program of the job.
@@ -216,7 +219,7 @@ type exitReport struct {
 
 const (
 	// agentProtocol is the version of the protocol between launcher and agent.
-	agentProtocol = 2
+	agentProtocol = 3
 	// maxFrame bounds a line in bytes: the longest reply, and the other parts of a frame with a
 	// reply.
 	maxFrame = maxReply + 1<<10

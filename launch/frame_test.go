@@ -44,6 +44,7 @@ func frames() []frame {
 		{Index: 3, report: report{Output: &outputPart{End: true}}},
 		{Index: 3, report: report{Mistake: "why"}},
 		{Index: 3, PID: 7, report: report{Stopped: true}},
+		{Index: 3, report: report{Dying: "12D3Koo"}},
 		{Index: 3, report: report{Exit: &exitReport{PID: 7, Asked: 15}}},
 		{Index: 3, report: report{Exit: &exitReport{PID: 7, Code: -1, Signal: syscall.SIGKILL}}},
 	}

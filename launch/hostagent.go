@@ -3,7 +3,6 @@ package launch
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/internal/cores"
+	"github.com/elrun/elrun/internal/shm"
 )
 
 // agentMark begins the lines that an agent, or the shell that starts it, writes before the first
@@ -74,6 +74,7 @@ type hostAgent struct {
 	path     string     // path of the program
 	probe    *probe     // nil before begin; closed by the first spawn
 	work     sync.WaitGroup
+	words    shm.WordWatch // of the peers
 
 	// mu guards the fields below: the goroutine of a peer removes the peer when it ends.
 	mu    sync.Mutex
@@ -390,7 +391,7 @@ func (a *hostAgent) spawn(index int, o spawnOrder) error {
 		err = startError(string(a.order.Program), err)
 		return a.out.write(frame{Index: index, report: report{Refused: strings.TrimPrefix(err.Error(), "launch: ")}})
 	}
-	r.p = p
+	r.p, p.words = p, &a.words
 	a.mu.Lock()
 	a.peers[index] = p
 	a.mu.Unlock()
@@ -493,7 +494,3 @@ func (a *hostAgent) end() {
 	}
 	a.work.Wait()
 }
-
-// token returns a random word that distinguishes the probe of a host from other servers at the
-// same address.
-func token() string { return rand.Text() }

@@ -140,6 +140,7 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 		return elastic.Config{}, err
 	}
 	p.order, p.id.ep.Self.Launcher = order, order.Launcher
+	p.p2pHost.EndsReportedBy(order.watcher())
 	p.mapPorts(p.id)
 	if err := p.admit(ctx); err != nil {
 		return elastic.Config{}, err

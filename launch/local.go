@@ -8,8 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/elrun/elrun/internal/shm"
 )
 
 // local is the process of a peer on this host. Its life:
@@ -43,6 +46,10 @@ type local struct {
 	stdin   io.WriteCloser // pipe to its standard input, which the end of the process closes; may be nil
 	orphans *childReaper   // records the children of this launcher; may be nil
 	peer    *os.Process    // the process that said hello; nil if unknown or the same as cmd
+	words   *shm.WordWatch // watches the words of the programs; nil for none
+	watched atomic.Bool    // the program that has said hello last is watched
+	exited  chan struct{}  // closed when the process has ended
+	ends    sync.WaitGroup // the goroutines of watchWord
 }
 
 const (
@@ -57,7 +64,7 @@ const (
 // on a host that has the given number of peers. If piped is set, its standard input comes from
 // input; otherwise it is cmd.Stdin.
 func startLocal(index, peers int, cmd *exec.Cmd, piped bool, to receiver, orphans *childReaper) (*local, error) {
-	c := &local{index: index, to: to, cmd: cmd, out: newOutbox(nil), orphans: orphans}
+	c := &local{index: index, to: to, cmd: cmd, out: newOutbox(nil), orphans: orphans, exited: make(chan struct{})}
 	theirs, err := c.open()
 	if err == nil && piped {
 		c.stdin, err = cmd.StdinPipe()
@@ -190,6 +197,11 @@ func (c *local) suspect() (pid int, halted bool) {
 
 // send implements process. The message is dropped if the queue is full.
 func (c *local) send(m message) {
+	if m.Start != nil && c.watched.Load() {
+		order := *m.Start
+		order.Watched = true
+		m.Start = &order
+	}
 	if line, err := m.encode(); err == nil {
 		c.out.add(line, history)
 	}
@@ -210,7 +222,10 @@ func (c *local) watch() {
 	// This deadline has passed already, so readMessages ends after the messages that are buffered
 	// (drainReader).
 	_ = c.pipe.conn.SetReadDeadline(exit.at)
+	close(c.exited)
 	messages.Wait()
+	c.ends.Wait()
+	c.senders.drop()
 	c.abandon()
 	c.out.close()
 	writer.Wait()
@@ -254,6 +269,10 @@ func (c *local) readMessages() {
 			c.abandon()
 			c.to.protocolError(err)
 			return
+		}
+		if m.Hello != nil {
+			c.hello(m, c.senders.last)
+			continue
 		}
 		c.to.message(m, c.senders.last)
 	}

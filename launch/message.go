@@ -118,14 +118,21 @@ type startOrder struct {
 	// DHT reports that the launcher looks for the job's members as well.
 	DHT bool `json:"dht,omitempty"`
 
+	// Watched reports that this launcher, or its agent on the peer's host, has the peer's word
+	// (local.takeWord): the others learn of its end at once.
+	Watched bool `json:"watched,omitempty"`
+
 	Launcher string `json:"launcher"` // Member.Launcher of all peers of this launcher
 	PID      int    `json:"pid"`      // process ID of the launcher
 
 	// Sole reports that this launcher has started all members of the job, as far as it knows.
 	Sole bool `json:"sole,omitempty"`
-	Any  bool `json:"any,omitempty"` // --quorum any
-	// MinPeers, RejoinTimeout and StateRate are copies from the launcher's Membership, for
-	// elastic.Config.
+	groupSettings
+}
+
+// groupSettings are copies from the launcher's Membership, for elastic.Config.
+type groupSettings struct {
+	Any           bool          `json:"any,omitempty"` // --quorum any
 	MinPeers      int           `json:"min_peers,omitempty"`
 	RejoinTimeout time.Duration `json:"rejoin_timeout,omitempty"`
 	StateRate     int           `json:"state_rate,omitempty"` // largest rate at which each member sends state, in bytes per second

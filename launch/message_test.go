@@ -21,7 +21,7 @@ func TestPipe(t *testing.T) {
 		{Event: json.RawMessage(`{"event":"x"}`)},
 		{Retry: &retryOrder{Seq: 1, Step: 2, Samples: []int{3}, More: 4, Of: []string{"d"}}}, {Decision: &decision{1, "x"}}, {Suspect: "b"}, {Scale: &scaleOrder{Seq: 1, Peers: 2}}, {Scaled: &scaleResult{Seq: 1, Text: "x"}}, {Dead: "c"},
 		{Known: &known{Epoch: 3, Members: []elastic.Member{{ID: "a"}}}}, {Pass: &pass{"a", make([]byte, passSize)}},
-		{Start: &startOrder{Peers: []elastic.Member{{ID: "a"}, {ID: "b"}}, Launcher: "l", RejoinTimeout: 5, Sole: true}},
+		{Start: &startOrder{Peers: []elastic.Member{{ID: "a"}, {ID: "b"}}, Launcher: "l", groupSettings: groupSettings{RejoinTimeout: 5}, Sole: true}},
 		{Abort: "a\nreason"},
 	}
 	errs := make(chan error, 1)

@@ -59,6 +59,7 @@ func (p *peer) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	host.EndsReportedBy(p.order.watcher())
 	name, _ := os.Hostname() // appears in messages only; an unknown name stays empty
 	self := elastic.Member{ID: host.ID(), Index: p.env.index, Host: name, Addrs: host.Addrs(), Launcher: p.order.Launcher, Process: processName(),
 		Machine: machineID(p.env.job), Site: p.env.site}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -186,3 +187,7 @@ func (p *probe) close() {
 		p.work.Wait()
 	})
 }
+
+// token returns a random word that distinguishes the probe of a host from other servers at the
+// same address.
+func token() string { return rand.Text() }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/elrun/elrun/internal/shm"
 )
 
 // processes starts the processes of a launcher, and has the running ones: the peers of the job, and
@@ -24,6 +26,7 @@ type processes struct {
 	console *console
 	hosts   *hostList    // nil if all processes run on this host
 	orphans *childReaper // nil if this process gets no orphans
+	words   shm.WordWatch
 
 	peers   map[int]*child // running peers, by local index
 	nodes   map[int]*child // running services and tasks, by index from maxPeers on
@@ -98,7 +101,12 @@ func (s *processes) startHere(env environment, n int, to receiver) (process, err
 	if s.input.goesTo(env.index) && !piped {
 		cmd.Stdin = s.input.file()
 	}
-	return startLocal(env.index, n, cmd, piped, to, s.orphans)
+	c, err := startLocal(env.index, n, cmd, piped, to, s.orphans)
+	if err != nil {
+		return nil, err
+	}
+	c.words = &s.words
+	return c, nil
 }
 
 // giveInput starts to copy the standard input to the peers that get it. Peers that are started

@@ -137,6 +137,8 @@ func (h *remoteHost) handle(f frame) {
 		}
 	case f.Stopped:
 		p.to.halted(f.PID)
+	case f.Dying != "":
+		p.to.dying(f.Dying)
 	case f.Exit != nil:
 		p.exit(f.Exit.exit(p.index))
 	case f.Refused != "":

@@ -45,6 +45,8 @@ type localPeer struct {
 	// ids are the IDs with which the process has said hello. The last one is its present ID.
 	ids    []elastic.ID
 	member elastic.Member
+	// announced is the number of ids whose deaths were announced.
+	announced int
 	// answered is set once the process has got its answer to hello.
 	answered bool
 	ended    bool
@@ -204,13 +206,16 @@ func (r *rendezvous) recordExit(i int, how string, certain bool) []peerMessage {
 	return r.answerAll(message{Abort: r.broken})
 }
 
-// announceDeath reports the deaths of all IDs of g to all peers that have their answer.
+// announceDeath reports the deaths of all IDs of g to all other peers that have their answer, each ID
+// once.
 func (r *rendezvous) announceDeath(g *localPeer) []peerMessage {
-	r.dead = append(r.dead, g.ids...)
+	ids := g.ids[g.announced:]
+	g.announced = len(g.ids)
+	r.dead = append(r.dead, ids...)
 	var out []peerMessage
 	for _, i := range r.indices() {
-		if other := r.peers[i]; other.answered && !other.ended {
-			for _, id := range g.ids {
+		if other := r.peers[i]; other != g && other.answered && !other.ended {
+			for _, id := range ids {
 				out = append(out, peerMessage{i, message{Dead: id}})
 			}
 		}

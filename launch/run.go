@@ -104,7 +104,7 @@ func (o *Options) order() startOrder {
 	n, m := &o.Network, &o.Membership
 	order := startOrder{Launcher: rand.Text(), PID: os.Getpid(), Ticket: o.Ticket,
 		LAN: n.LAN, PortMap: n.PortMap, DHT: n.Discovery != nil,
-		Any: m.Quorum == "any", MinPeers: m.MinPeers, RejoinTimeout: m.RejoinTimeout, StateRate: m.StateRate, JoinTimeout: m.JoinTimeout}
+		groupSettings: groupSettings{Any: m.Quorum == "any", MinPeers: m.MinPeers, RejoinTimeout: m.RejoinTimeout, StateRate: m.StateRate}, JoinTimeout: m.JoinTimeout}
 	order.HostKey = make([]byte, p2p.HostKeySize)
 	_, _ = rand.Read(order.HostKey) // never fails
 	if !o.Join {

@@ -15,6 +15,9 @@ import (
 type senders struct {
 	*net.UnixConn
 	last int // 0 if unknown; used by the reader only
+	// word is the last file that came with data, the memory of a ProcessWord; nil for none. Used by the
+	// reader only.
+	word *os.File
 }
 
 // newSenders turns on the credentials of a socket. If that fails, senders.last stays 0.
@@ -33,7 +36,7 @@ func newSenders(conn *net.UnixConn) (*senders, error) {
 func (s *senders) Read(b []byte) (int, error) {
 	// One read of a stream socket with SO_PASSCRED never returns data of two senders, so the
 	// credentials are valid for all data of this read.
-	control := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	control := make([]byte, unix.CmsgSpace(unix.SizeofUcred)+unix.CmsgSpace(fileSize))
 	n, controls, _, _, err := s.ReadMsgUnix(b, control)
 	switch {
 	case errors.Is(err, io.EOF):
@@ -41,21 +44,43 @@ func (s *senders) Read(b []byte) (int, error) {
 	case err != nil:
 		return 0, err
 	case controls > 0:
-		s.last = senderOf(control[:controls])
+		s.received(control[:controls])
 	}
 	return n, nil
 }
 
-// senderOf returns the process ID in control messages, 0 if there is none.
-func senderOf(control []byte) int {
+// fileSize is the size of a descriptor in a control message, in bytes.
+const fileSize = 4
+
+// received records the sender and the file in control messages.
+func (s *senders) received(control []byte) {
+	s.last = 0
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
-		return 0
+		return
 	}
 	for _, m := range messages {
 		if cred, err := unix.ParseUnixCredentials(&m); err == nil {
-			return int(cred.Pid)
+			s.last = int(cred.Pid)
+		}
+		files, _ := unix.ParseUnixRights(&m) // an error means that the message has no files
+		for _, fd := range files {
+			s.drop()
+			s.word = os.NewFile(uintptr(fd), "word")
 		}
 	}
-	return 0
+}
+
+// take returns the last file that came with data, if it was not taken already. The caller owns it.
+func (s *senders) take() *os.File {
+	f := s.word
+	s.word = nil
+	return f
+}
+
+// drop closes the file that nobody has taken.
+func (s *senders) drop() {
+	if f := s.take(); f != nil {
+		_ = f.Close() // nothing was written
+	}
 }

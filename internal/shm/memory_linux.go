@@ -42,12 +42,15 @@ func NewMemory(size int) (*Memory, error) {
 }
 
 // newMemory makes memory without reserved pages. Alloc of an Arena reserves them later.
-func newMemory(size int) (*Memory, error) {
-	fd, err := unix.MemfdCreate("elrun", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+func newMemory(size int) (*Memory, error) { return namedMemory("elrun", size) }
+
+// namedMemory is newMemory with the name of the file in /proc.
+func namedMemory(name string, size int) (*Memory, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("shm: make a memory file: %w", err)
 	}
-	file := os.NewFile(uintptr(fd), "memfd:elrun")
+	file := os.NewFile(uintptr(fd), "memfd:"+name)
 	if err := file.Truncate(int64(size)); err != nil {
 		return nil, errors.Join(fmt.Errorf("shm: memory of %d bytes: %w", size, err), file.Close())
 	}

@@ -25,9 +25,12 @@ type ProcessWord struct {
 // HoldWord makes a word and a thread that holds it. The thread only sleeps. The caller calls
 // Release if the program goes on without what the word stands for.
 func HoldWord() (*ProcessWord, error) {
-	memory, err := NewMemory(pageSize)
+	memory, err := namedMemory("word", pageSize)
 	if err != nil {
 		return nil, err
+	}
+	if err := memory.reserve(0, pageSize); err != nil {
+		return nil, errors.Join(err, memory.Close())
 	}
 	w := &ProcessWord{memory: memory, release: make(chan struct{})}
 	held := make(chan error)

@@ -3,6 +3,7 @@
 //
 //	go test ./testing/chaos                                  short forms, under a minute in all
 //	go test -v -run TestKill ./testing/chaos -long           kills of one of four or five peers
+//	go test -v -run TestKillLarge ./testing/chaos -long      kills of peers with 16 MiB, 1 GB and 4 GB; takes 12 GB
 //	go test -v -run 'Many|Idle' ./testing/chaos -long -runs=5 many peers on few cores
 //	go test -v ./testing/chaos -long                         all long forms; the soak for a minute
 //	go test -v -run TestSoak ./testing/chaos -minutes=20     the soak

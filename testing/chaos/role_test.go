@@ -51,6 +51,16 @@ type spec struct {
 	Checkpoint, Resume string // folders
 	Calls              bool   // the program does not train, but makes collective calls until the file Release exists
 	Idle               bool   // the program joins and waits until the file Release exists
+	Ballast            int    // memory that the program holds, in MiB
+}
+
+// hold returns memory of the given size, in MiB, of which the process has every page.
+func hold(mb int) []byte {
+	b := make([]byte, mb<<20)
+	for i := 0; i < len(b); i += os.Getpagesize() {
+		b[i] = 1
+	}
+	return b
 }
 
 // batch returns the number of samples in a step.
@@ -99,6 +109,8 @@ func train(ctx context.Context, s spec) error {
 	stop := answer()
 	defer stop()
 	<-time.After(rand.N(s.Late + 1))
+	ballast := hold(s.Ballast)
+	defer runtime.KeepAlive(ballast)
 	group, err := launch.Init(ctx)
 	if err != nil {
 		return err

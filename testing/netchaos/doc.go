@@ -8,6 +8,7 @@
 //
 //	go test ./testing/netchaos                                      short forms
 //	go test ./testing/netchaos -run Detect -v -runs=20              stopped, black holes
+//	go test ./testing/netchaos -run KillLarge -v -long              peers with 4 GB on other hosts; takes 12 GB
 //	go test ./testing/netchaos -run Partition -v -runs=200 -timeout 5h
 //	go test ./testing/netchaos -run Partition -v -runs=1 -seed=7    the faults of a seed
 //	go test ./testing/netchaos -run Quiet -v -minutes=10 -timeout 1h

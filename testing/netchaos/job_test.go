@@ -24,6 +24,7 @@ type settings struct {
 	slow    string        // local index of a slow peer
 	steps   int64         // the job ends after these steps; 0 for never
 	neurons int           // neurons of the hidden layer; 0 means the constant narrow
+	ballast int           // memory that each peer holds, in MiB
 	flags   []string      // further flags of each elrun
 }
 
@@ -42,7 +43,7 @@ func (s settings) size() int { return cmp.Or(s.batch, microbatches) }
 func (s settings) env() []string {
 	return []string{paceVariable + "=" + s.pace.String(), fmt.Sprintf("%s=%d", varyVariable, max(1, s.vary)),
 		slowVariable + "=" + s.slow, fmt.Sprintf("%s=%d", stepsVariable, cmp.Or(s.steps, endless)),
-		fmt.Sprintf("%s=%d", neuronsVariable, s.layer()), fmt.Sprintf("%s=%d", batchVariable, s.size()), thenVariable + "=train"}
+		fmt.Sprintf("%s=%d", neuronsVariable, s.layer()), fmt.Sprintf("%s=%d", batchVariable, s.size()), fmt.Sprintf("%s=%d", ballastVariable, s.ballast), thenVariable + "=train"}
 }
 
 // job is a job with one elrun on each host of a lab.

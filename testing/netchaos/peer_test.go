@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -27,6 +28,7 @@ const (
 	stepsVariable   = "NETCHAOS_STEPS"   // number of steps
 	neuronsVariable = "NETCHAOS_NEURONS" // neurons of the hidden layer
 	batchVariable   = "NETCHAOS_BATCH"   // microbatches in a step
+	ballastVariable = "NETCHAOS_BALLAST" // memory that the process holds, in MiB
 	narrow          = 32                 // neurons, for tests in which the size of messages does not matter
 	hostRole        = "host"             // sets the host name and runs another program
 	straggler       = 5                  // factor by which a slow peer is slower
@@ -86,6 +88,12 @@ func burn(context.Context) error {
 
 // train trains a small network in steps of a given length.
 func train(ctx context.Context) error {
+	mb, _ := strconv.Atoi(os.Getenv(ballastVariable)) // 0 if it is not set
+	ballast := make([]byte, mb<<20)
+	for i := 0; i < len(ballast); i += os.Getpagesize() {
+		ballast[i] = 1
+	}
+	defer runtime.KeepAlive(ballast)
 	g, err := launch.Init(ctx)
 	if err != nil {
 		return err

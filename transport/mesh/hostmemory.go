@@ -21,6 +21,8 @@ type hostMemory struct {
 	spare        spare          // memory for the next view
 	spareAfter   time.Duration  // the constant spareAfter, except in tests
 	wasInSession atomic.Bool    // this end has been in a session
+	// launcher is the launcher that reports the ends of its peers at once; "" if there is none.
+	launcher string
 }
 
 // newHostMemory returns the hostMemory of a process with the ID self before its first view.

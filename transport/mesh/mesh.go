@@ -101,6 +101,11 @@ func New(c Carrier, cfg Config) *Mesh {
 // ID returns the identity of this end.
 func (m *Mesh) ID() elastic.ID { return m.id }
 
+// EndsReportedBy tells this end that a launcher reports the ends of all its peers at once, and not
+// only when the kernel has freed their memory. Then sessions within the host that have only peers of
+// this launcher need no death watch. Call it before the first Connect.
+func (m *Mesh) EndsReportedBy(launcher string) { m.memory.launcher = launcher }
+
 // Introduce implements elastic.Network.
 func (m *Mesh) Introduce(members []elastic.Member) error { return m.carrier.Introduce(members) }
 

@@ -368,8 +368,13 @@ func (s *shmGroup) copyReason(rank int) string {
 }
 
 // watchDeaths starts the death watch, which calls died with the rank of each process of the group
-// that dies.
+// that dies, unless a launcher reports the deaths of all of them as early. The thread of a death watch
+// delays a process that runs Go code on one thread only, by up to 10 ms: it keeps this thread until
+// the Go runtime notices that it waits in the kernel.
 func (s *shmGroup) watchDeaths(died func(rank int)) {
+	if l := s.host.launcher; l != "" && !slices.ContainsFunc(s.ranks, func(rank int) bool { return s.view.Members[rank].Launcher != l }) {
+		return
+	}
 	s.deathWatch = s.segment.WatchDeaths(func(place int) { died(s.ranks[place]) })
 }
 
