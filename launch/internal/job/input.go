@@ -116,13 +116,15 @@ func (d Done) record(j *Job) {
 // Mistake says that the loop of a peer has ended by a mistake of the program, which is wrong at all
 // peers.
 type Mistake struct {
-	Seat int
-	Who  ID // the peer that its error names; empty if none
+	Seat int // -1 if the launcher itself has found it, from the ends of processes
+	Who  ID  // the peer that its error names; empty if none
 }
 
 func (m Mistake) record(j *Job) {
-	if p := j.seats[m.Seat]; p != nil {
-		p.word.mistake, p.word.blames, j.gen.mistake = true, m.Who, true
+	p := j.seats[m.Seat]
+	j.gen.mistake = j.gen.mistake || p != nil || m.Seat < 0
+	if p != nil {
+		p.word.mistake, p.word.blames = true, m.Who
 	}
 }
 
@@ -219,10 +221,18 @@ func (k Kick) record(j *Job) {
 	}
 }
 
-// Scale says that a user wants N peers of this launcher.
-type Scale struct{ N int }
+// Scale says that a user wants N peers of this launcher, or of one of its hosts.
+type Scale struct {
+	N int
+	// OnHost is set for one host, and Seats then has its seats. Peers on other hosts stay as they are.
+	OnHost bool
+	Seats  []int
+}
 
-func (s Scale) record(j *Job) { j.wanted = s.N }
+func (s Scale) record(j *Job) { j.wanted = &s }
+
+// has tells whether the scale concerns a seat.
+func (s Scale) has(seat int) bool { return !s.OnHost || slices.Contains(s.Seats, seat) }
 
 // Told says that a member of another launcher has confirmed the deaths of these peers, or that no
 // such member lives.

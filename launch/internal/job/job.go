@@ -17,15 +17,17 @@ type Config struct {
 
 // The other bounds.
 const (
-	haltPatience  = 2 * time.Second // a newcomer that is stopped so long is killed
-	heraldPause   = 2 * time.Second
-	heralds       = 6 // tries to reach the members of other launchers
-	quickDeath    = 10 * time.Second
-	restartPause  = time.Second // added for each quick death
-	restartPauses = 8           // at most
-	maxPast       = 1000        // processes that have ended
-	forNobody     = -1
-	start         = time.Nanosecond // the clock begins here, so that 0 is never
+	haltPatience = 2 * time.Second // a newcomer that is stopped so long is killed
+	heraldPause  = 2 * time.Second
+	heralds      = 6 // tries to reach the members of other launchers
+	quickDeath   = 10 * time.Second
+	// A process that dies quickly has hardly done any work. The first quick death of a seat is
+	// restarted at once, the next ones after a pause that doubles (exponential backoff).
+	firstPause = time.Second
+	longPause  = time.Minute
+	maxPast    = 1000 // processes that have ended
+	forNobody  = -1
+	start      = time.Nanosecond // the clock begins here, so that 0 is never
 )
 
 // Phase is the phase of a generation.
@@ -61,13 +63,13 @@ type Job struct {
 	signal      int
 	impatient   bool // the signal came twice
 	stopping    bool
-	wanted      int // number of peers that a user wants; 0: as it is
+	wanted      *Scale // what a user wants; nil: as it is
 	seats       map[int]*process
 	past        []*process // ended, in the order of their exits
 	names       map[ID]*process
 	pending     map[int]time.Duration // restarts: seat and due time
 	restarts    int                   // left
-	quick       int                   // deaths soon after the start
+	quick       map[int]int           // consecutive quick deaths by seat
 	unconfirmed []ID                  // dead members that no member of another launcher has confirmed
 	obituaries  int                   // number of obituaries so far
 	obituaryAt  time.Duration         // the time of the last one
@@ -80,7 +82,7 @@ func New(c Config) (*Job, []Output) {
 	j := &Job{
 		cfg: c, now: start, restarts: c.Restarts,
 		gen:   generation{program: 1, since: start, foreign: c.Join, culprit: forNobody},
-		seats: map[int]*process{}, names: map[ID]*process{}, pending: map[int]time.Duration{},
+		seats: map[int]*process{}, names: map[ID]*process{}, pending: map[int]time.Duration{}, quick: map[int]int{},
 	}
 	if c.Join {
 		j.gen.phase = Running
@@ -281,19 +283,19 @@ func (j *Job) start(i int) {
 // scale starts peers in the lowest free seats, or asks some to leave: newcomers first, then the
 // highest seats.
 func (j *Job) scale() {
-	n := j.wanted
-	if j.wanted = 0; n == 0 {
+	s := j.wanted
+	if j.wanted = nil; s == nil {
 		return
 	}
 	if j.gen.phase != Running || !j.open() {
 		j.do(Unscaled{j.gen.phase})
 		return
 	}
-	clear(j.pending)
+	maps.DeleteFunc(j.pending, func(seat int, _ time.Duration) bool { return s.has(seat) }) // they are part of N
 	var members, newcomers []*process
 	for _, p := range j.living() {
 		switch {
-		case p.asked > 0, p.dying:
+		case p.asked > 0, p.dying, !s.has(p.seat):
 		case p.member:
 			members = append(members, p)
 		default:
@@ -301,13 +303,13 @@ func (j *Job) scale() {
 		}
 	}
 	stay := slices.Concat(members, newcomers)
-	for i := 0; len(stay) < n; i++ {
-		if j.seats[i] == nil {
+	for i := 0; len(stay) < s.N; i++ {
+		if _, due := j.pending[i]; j.seats[i] == nil && !due {
 			j.start(i)
 			stay = append(stay, j.seats[i])
 		}
 	}
-	for _, p := range stay[n:] {
+	for _, p := range stay[min(s.N, len(stay)):] {
 		j.ask(p)
 	}
 }
@@ -360,17 +362,26 @@ func (j *Job) bury(p *process, e Exit) {
 	switch {
 	case (end == Died || end == Broke && !p.word.done) && j.restarts > 0 && j.open():
 		j.restarts--
-		j.pending[p.seat] = j.now
-		if j.now-p.begun < quickDeath {
-			j.pending[p.seat] += min(restartPauses, time.Duration(j.quick)) * restartPause
-			j.quick++
-		}
+		j.pending[p.seat] = j.now + j.pause(p)
 	// Before the first view a program that fails by itself fails the job, as its command line is likely
 	// to be wrong. One that was killed leaves its seat empty, as it would a moment later.
 	case j.gen.phase == Forming && j.gen.number == 0 && (end == Broke || end == Plain):
 		j.gen.phase, j.gen.why, j.gen.culprit = Failed, EndedEarly, p.seat
 	}
 	j.prune()
+}
+
+// pause returns how long the restart of p waits.
+func (j *Job) pause(p *process) time.Duration {
+	if j.now-p.begun >= quickDeath {
+		j.quick[p.seat] = 0
+		return 0
+	}
+	j.quick[p.seat]++
+	if n := j.quick[p.seat]; n > 1 {
+		return min(longPause, firstPause<<min(n-2, 10))
+	}
+	return 0
 }
 
 // prune forgets the oldest ends, but for those that have a result.

@@ -139,7 +139,11 @@ func (w words) input() job.Input {
 	case "kick":
 		return job.Kick{Seat: seat}
 	case "scale":
-		return job.Scale{N: w.number(1)}
+		s := job.Scale{N: w.number(1), OnHost: w.at(2) == "of"}
+		for i := 3; i < len(w); i++ {
+			s.Seats = append(s.Seats, w.number(i))
+		}
+		return s
 	case "told":
 		return job.Told{IDs: w.ids(1)}
 	}
