@@ -113,6 +113,16 @@ func (d Done) record(j *Job) {
 	}
 }
 
+// Closed says that the program of a member has closed its group. If it then ends with status 0 it has
+// finished, although it has no result to report.
+type Closed struct{ Seat int }
+
+func (c Closed) record(j *Job) {
+	if p := j.seats[c.Seat]; p != nil {
+		p.word.closed, p.member, p.generation = true, true, j.gen.number
+	}
+}
+
 // Mistake says that the loop of a peer has ended by a mistake of the program, which is wrong at all
 // peers.
 type Mistake struct {

@@ -126,7 +126,7 @@ func (j *Job) open() bool {
 
 // result tells whether p has the result of this generation.
 func (j *Job) result(p *process) bool {
-	return p.generation == j.gen.number && p.member && p.word.done
+	return p.generation == j.gen.number && p.member && p.finished()
 }
 
 // hasResult tells whether any process has the result, dead or alive.

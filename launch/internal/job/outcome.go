@@ -24,11 +24,11 @@ func (j *Job) count() tally {
 		if p.member {
 			t.last = p
 		}
-		if j.result(p) {
+		if p.word.digest != "" && j.result(p) {
 			t.digests[p.word.digest] = true
 		}
 		t.well = t.well || j.result(p) && p.exit.Code == 0 && p.exit.Signal == 0
-		t.spoiled = t.spoiled || j.result(p) && end == Broke
+		t.spoiled = t.spoiled || (j.result(p) || p.word.closed) && end == Broke
 		t.gaveUp = t.gaveUp || end == GaveUp
 		t.broke = t.broke || end == Broke
 		t.unclosed = t.unclosed || end == Unclosed

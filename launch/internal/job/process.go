@@ -45,6 +45,7 @@ type process struct {
 // word is what the process, or another about it, has said of its end.
 type word struct {
 	left, kicked, refused, done bool
+	closed                      bool   // the program has closed its group
 	mistake                     bool   // of the program, which the process has found
 	digest                      string // of its result
 	blames                      ID     // the peer that its mistake names
@@ -60,6 +61,12 @@ func (p *process) id() ID {
 	return p.ids[len(p.ids)-1]
 }
 
+// finished tells whether p has the result, or has ended as a program without a result ends.
+func (p *process) finished() bool {
+	left := p.word.left || p.word.kicked || p.asked > 0
+	return p.word.done || p.word.closed && p.told && !p.live() && p.exit.Code == 0 && !left
+}
+
 // end tells how p has ended. Only facts about p decide, so the order of reports does not matter.
 func (p *process) end() End {
 	byItself := p.exit.Code > 0 && p.exit.Signal == 0 && !p.exit.Lost
@@ -68,7 +75,7 @@ func (p *process) end() End {
 		return Complete
 	case byItself && p.word.mistake:
 		return Broke // also if it was asked meanwhile
-	case p.word.left, (p.word.kicked || p.asked > 0) && !p.word.done:
+	case (p.word.left || p.word.kicked || p.asked > 0) && !p.word.done:
 		return Left
 	case (p.released || p.word.refused) && !p.word.done:
 		return Released
@@ -78,6 +85,8 @@ func (p *process) end() End {
 		return Died
 	case byItself:
 		return Broke
+	case p.finished():
+		return Complete
 	case p.told:
 		return Unclosed
 	}

@@ -114,6 +114,8 @@ func (w words) input() job.Input {
 		return job.Leave{Who: job.ID(w.at(1)), Kicked: w.has("kicked")}
 	case "done":
 		return job.Done{Seat: seat, Digest: w.at(2)}
+	case "closed":
+		return job.Closed{Seat: seat}
 	case "mistake":
 		return job.Mistake{Seat: seat, Who: id}
 	case "refused":

@@ -33,6 +33,7 @@ func planOf(seed uint64) plan {
 		seed: seed, peers: 1 + w.pick(4, 100), restarts: []int{0, 0, 2, 5}[w.pick(4, 101)],
 		steps: 8 + w.pick(12, 102), boot: []int{4, 20, 60}[w.pick(3, 103)], programs: 1,
 	}
+	p.silent = w.pick(3, 115) == 0
 	switch w.pick(4, 104) {
 	case 0:
 		p.joined, p.joinAt = 1+w.pick(2, 105), 10+w.pick(60, 106)

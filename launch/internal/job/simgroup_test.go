@@ -186,8 +186,12 @@ func (w *world) finish(g *group) {
 		p.state = closing
 		w.after(w.pick(6, 6, p.pid), func() {
 			w.awake(p, func() {
-				if p.state == closing {
-					p.done = true
+				if p.state != closing {
+					return
+				}
+				if p.done = true; w.p.silent {
+					w.send(p, job.Closed{Seat: p.seat})
+				} else {
 					w.send(p, job.Done{Seat: p.seat, Digest: "sha256"})
 				}
 			})

@@ -21,9 +21,10 @@ const horizon = 2000
 // plan is what happens in a run.
 type plan struct {
 	seed                  uint64
-	peers, joined, joinAt int // peers of launcher 0, and of launcher 1, which joins
-	restarts, steps, boot int // boot: longest start of a process
-	programs              int // of the command
+	peers, joined, joinAt int  // peers of launcher 0, and of launcher 1, which joins
+	restarts, steps, boot int  // boot: longest start of a process
+	programs              int  // of the command
+	silent                bool // the programs have no result to report
 	faults                []fault
 }
 
