@@ -169,15 +169,17 @@ func (d Dying) record(j *Job) {
 }
 
 // Exit says that the process of a seat has ended. Code is its exit status unless Signal is set, and
-// Lost says that only the connection to its host has ended.
+// Lost says that only the connection to its host has ended. Asked says that the agent of its host had
+// asked it to leave.
 type Exit struct {
 	Seat, Code, Signal int
-	Lost               bool
+	Lost, Asked        bool
 }
 
 func (e Exit) record(j *Job) {
 	if p := j.seats[e.Seat]; p != nil {
 		delete(j.seats, e.Seat)
+		p.word.left = p.word.left || e.Asked
 		j.bury(p, e)
 	}
 }
@@ -230,6 +232,11 @@ func (k Kick) record(j *Job) {
 		p.word.kicked = true
 	}
 }
+
+// Restarts says that N further restarts are allowed.
+type Restarts struct{ N int }
+
+func (r Restarts) record(j *Job) { j.restarts += r.N }
 
 // Scale says that a user wants N peers of this launcher, or of one of its hosts.
 type Scale struct {

@@ -18,9 +18,12 @@ type Config struct {
 // The other bounds.
 const (
 	haltPatience = 2 * time.Second // a newcomer that is stopped so long is killed
-	heraldPause  = 2 * time.Second
-	heralds      = 6 // tries to reach the members of other launchers
-	quickDeath   = 10 * time.Second
+	// mistakePatience is how long the loops that a mistake ends have to end by themselves, before the
+	// processes are asked to leave.
+	mistakePatience = 2 * time.Second
+	heraldPause     = 2 * time.Second
+	heralds         = 6 // tries to reach the members of other launchers
+	quickDeath      = 10 * time.Second
 	// A process that dies quickly has hardly done any work. The first quick death of a seat is
 	// restarted at once, the next ones after a pause that doubles (exponential backoff).
 	firstPause = time.Second
@@ -48,7 +51,7 @@ func (p Phase) String() string { return [...]string{"forming", "running", "finis
 type generation struct {
 	number, program int // program: which program of the command it runs, from 1
 	phase           Phase
-	since           time.Duration // when somebody began to wait for the first view
+	since           time.Duration // when somebody began to wait for the first view; in Failed, since when
 	foreign         bool          // a member of another launcher was seen: desertion is never certain again
 	mistake         bool          // of the program
 	why             Why           // of Failed
@@ -160,7 +163,7 @@ func (j *Job) advance() {
 	if j.gen.phase == Running {
 		switch {
 		case j.gen.mistake:
-			j.gen.phase, j.gen.why = Failed, Mistaken
+			j.gen.phase, j.gen.why, j.gen.since = Failed, Mistaken, j.now
 		case j.hasResult():
 			j.gen.phase = Finished
 		case !member && !j.gen.foreign && len(j.seats)+len(j.pending) > 0 && !j.ending():
@@ -259,7 +262,7 @@ func (j *Job) release(p *process, o Output) {
 
 // press asks p to leave. It kills p if p is late, or if it is stopped where it holds up others.
 func (j *Job) press(p *process) {
-	if p.asked == 0 && (j.ending() || p.word.kicked || j.gen.mistake && j.gen.phase == Failed) {
+	if p.asked == 0 && (j.ending() || p.word.kicked || j.gen.mistake && j.gen.phase == Failed && j.now-j.gen.since >= mistakePatience) {
 		j.ask(p)
 	}
 	late := p.asked > 0 && (j.impatient || j.now-p.asked > j.cfg.Grace)
@@ -359,15 +362,18 @@ func (j *Job) bury(p *process, e Exit) {
 			j.unconfirmed = append(j.unconfirmed, p.ids...)
 		}
 	}
+	out := Ended{Seat: p.seat, End: end}
 	switch {
 	case (end == Died || end == Broke && !p.word.done) && j.restarts > 0 && j.open():
 		j.restarts--
-		j.pending[p.seat] = j.now + j.pause(p)
+		out.Again, out.Pause = true, j.pause(p)
+		j.pending[p.seat] = j.now + out.Pause
 	// Before the first view a program that fails by itself fails the job, as its command line is likely
 	// to be wrong. One that was killed leaves its seat empty, as it would a moment later.
 	case j.gen.phase == Forming && j.gen.number == 0 && (end == Broke || end == Plain):
 		j.gen.phase, j.gen.why, j.gen.culprit = Failed, EndedEarly, p.seat
 	}
+	j.do(out)
 	j.prune()
 }
 

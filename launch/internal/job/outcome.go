@@ -16,6 +16,8 @@ type tally struct {
 // count returns the tally of the present generation, and of the processes that were in none.
 func (j *Job) count() tally {
 	t := tally{digests: map[string]bool{}}
+	reported := false
+	late := false // a program without a result has failed after the end of its group
 	for _, p := range j.past {
 		if p.member && p.generation != j.gen.number {
 			continue
@@ -28,7 +30,8 @@ func (j *Job) count() tally {
 			t.digests[p.word.digest] = true
 		}
 		t.well = t.well || j.result(p) && p.exit.Code == 0 && p.exit.Signal == 0
-		t.spoiled = t.spoiled || (j.result(p) || p.word.closed) && end == Broke
+		t.spoiled = t.spoiled || j.result(p) && end == Broke
+		late = late || p.word.closed && end == Broke
 		t.gaveUp = t.gaveUp || end == GaveUp
 		t.broke = t.broke || end == Broke
 		t.unclosed = t.unclosed || end == Unclosed
@@ -39,7 +42,9 @@ func (j *Job) count() tally {
 		if end == Died || end == Broke || j.result(p) && p.exit.Code != 0 {
 			t.failures = append(t.failures, p)
 		}
+		reported = reported || p.word.done && j.result(p)
 	}
+	t.spoiled = t.spoiled || late && !reported
 	return t
 }
 

@@ -1,5 +1,7 @@
 package job
 
+import "time"
+
 // Output is a decision, to be carried out in the order of the outputs.
 type Output interface{ output() }
 
@@ -41,6 +43,15 @@ type Dead struct {
 	ID   ID
 }
 
+// Ended says how a process has ended, and whether it is started again, after a pause. Pause is 0 for a
+// start at once.
+type Ended struct {
+	Seat  int
+	End   End
+	Again bool
+	Pause time.Duration
+}
+
 // Obituary tells the members of other launchers that these peers are certainly dead. The answer is
 // Told.
 type Obituary struct{ IDs []ID }
@@ -71,6 +82,7 @@ func (Finish) output()   {}
 func (Abort) output()    {}
 func (Hold) output()     {}
 func (Dead) output()     {}
+func (Ended) output()    {}
 func (Obituary) output() {}
 func (Ask) output()      {}
 func (Kill) output()     {}

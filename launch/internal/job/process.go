@@ -17,6 +17,11 @@ const (
 	Plain               // status 0 without a group
 )
 
+// String returns the words for e.
+func (e End) String() string {
+	return [...]string{"complete", "left", "released", "gave up", "died", "broke", "unclosed", "plain"}[e]
+}
+
 // StatusGaveUp is the exit status of a process, and of the launcher, if too few peers were left.
 const StatusGaveUp = 75
 

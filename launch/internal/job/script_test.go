@@ -125,7 +125,7 @@ func (w words) input() job.Input {
 	case "dying":
 		return job.Dying{Seat: seat}
 	case "exit":
-		return job.Exit{Seat: seat, Code: w.number(2)}
+		return job.Exit{Seat: seat, Code: w.number(2), Asked: w.has("asked")}
 	case "killed":
 		return job.Exit{Seat: seat, Code: -1, Signal: w.number(2)}
 	case "lost":
@@ -146,6 +146,8 @@ func (w words) input() job.Input {
 			s.Seats = append(s.Seats, w.number(i))
 		}
 		return s
+	case "restarts":
+		return job.Restarts{N: w.number(1)}
 	case "told":
 		return job.Told{IDs: w.ids(1)}
 	}

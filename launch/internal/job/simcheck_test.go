@@ -77,7 +77,9 @@ func (w *world) checkZero(l *launcher) {
 	switch {
 	case verdict != job.JobFinished && verdict != job.JobStopped && w.has(l, func(p *peer) bool { return p.g != nil }):
 		w.fail("status 0 with verdict %d", verdict)
-	case w.has(l, func(p *peer) bool { return p.spoiled }) && !(w.p.silent && len(w.groups) > 1): // a later group may have finished
+	case w.has(l, func(p *peer) bool { return p.spoiled }) &&
+		// Without a result only the status tells, and that of a peer that was asked does not count.
+		!(w.p.silent && (len(w.groups) > 1 || w.with("kick", "scale", "term"))):
 		w.fail("status 0 though a peer could not keep the result")
 	case l.mistakes > 0 && done:
 		w.fail("status 0 after a mistake")

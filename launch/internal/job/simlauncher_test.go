@@ -103,7 +103,7 @@ func (w *world) carry(l *launcher, outs []job.Output) {
 				}
 				w.exit(p, -1, 9)
 			}
-		case job.Unscaled:
+		case job.Unscaled, job.Ended:
 		default:
 			w.deliver(l, o)
 		}
