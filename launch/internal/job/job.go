@@ -229,21 +229,20 @@ func (j *Job) form() {
 	}
 }
 
-// answer answers the hello of p, if it has no answer. If the job has finished it also ends the wait of
-// a newcomer that looks for members.
+// answer answers the hello of p, if it has no answer. If the program of p has finished it also ends the
+// wait of a newcomer that looks for members.
 func (j *Job) answer(p *process) {
 	waits := p.greeted && !p.answered
 	looks := p.greeted && !p.member && !p.released
 	switch {
-	case j.gen.phase == Finished && p.program <= j.gen.program && looks:
+	// A process of an earlier program was started again, in a command whose first program has finished.
+	case looks && (p.program < j.gen.program || j.gen.phase == Finished && p.program == j.gen.program):
 		j.release(p, Finish{p.seat})
 	case !waits:
 	case j.gen.phase == Failed:
 		j.release(p, Abort{p.seat, j.gen.why, j.gen.culprit})
 	case j.ending():
 		j.release(p, Abort{p.seat, Ending, forNobody})
-	case p.program < j.gen.program: // it was started again, in a command whose first program has finished
-		j.release(p, Finish{p.seat})
 	case j.gen.phase == Running && p.program == j.gen.program:
 		p.answered, p.told = true, true
 		j.do(Join{p.seat})

@@ -93,8 +93,9 @@ func (w *world) receive(p *peer, o job.Output) {
 			w.enter(p, o)
 		}
 	case job.Join:
+		_, latest := p.answer.(job.Join) // otherwise Finish follows
 		for _, g := range w.groups {
-			if !g.over && g.program != p.program {
+			if latest && !g.over && g.program != p.program {
 				w.fail("%s is to join a group of another program", p.id)
 			}
 		}
