@@ -27,6 +27,38 @@ func (a Admin) Begin(first []Member) {
 	}
 }
 
+// Again takes back the order to join: the launcher has observed that no member lives. It reports
+// whether this peer still waits to join, and then lets it enter no view until Begin, Resume, Finished
+// or Abort. So the launcher may name the peer in a first view, and no earlier member can have admitted
+// it meanwhile.
+func (a Admin) Again() bool {
+	if !a.g.made() {
+		return false
+	}
+	d := a.g.current()
+	held, _ := ask(&d.loop, func() bool {
+		d.status.set(func(s *status) { s.held = s.phase == outside })
+		return d.status.held()
+	})
+	return held
+}
+
+// Resume lets a newcomer look for members again, after Again. It does not block.
+func (a Admin) Resume() {
+	if a.g.made() {
+		d := a.g.current()
+		d.loop.do(func() { d.status.set(func(s *status) { s.held = false }) })
+	}
+}
+
+// Abort tells a newcomer that there is no job to join, and why: its Next returns an error that wraps
+// ErrNoView. Abort does not block.
+func (a Admin) Abort(why string) {
+	if a.g.made() {
+		a.g.endWait(fmt.Errorf("%w: %s", ErrNoView, why))
+	}
+}
+
 // Finished tells a newcomer that the job has finished: its Next returns ErrFinished. Finished does not
 // block.
 func (a Admin) Finished() {
@@ -100,6 +132,14 @@ func (o *orders) endWait(err error) {
 	}
 	select {
 	case o.reason <- err:
+	default:
+	}
+}
+
+// forget drops the order that ends a wait, as the wait has ended.
+func (o *orders) forget() {
+	select {
+	case <-o.reason:
 	default:
 	}
 }

@@ -158,6 +158,6 @@ func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
 	}
 	d.launcher.confirm(&d.roster)
 	if t.Mistake != "" {
-		d.learnMistake(from, t.Mistake)
+		d.learnMistake(from, t.Mistake, false)
 	}
 }

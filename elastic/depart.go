@@ -26,6 +26,20 @@ func announceLeave(g *Group, reason string) {
 	})
 }
 
+// leaveReason returns why Close leaves: a request to leave counts unless the last loop has come to its
+// end.
+func (g *Group) leaveReason() string {
+	done, _ := g.outcome.get()
+	select {
+	case <-g.leaves:
+		if done == nil {
+			return leftAsked
+		}
+	default:
+	}
+	return leftClosed
+}
+
 // departPatience bounds the wait of settle. Where many peers share a core, an agreement takes
 // seconds.
 const departPatience = 5 * time.Second

@@ -154,7 +154,9 @@ func (d *driver) run() {
 				events = nil // the network is closed; stop follows
 				continue
 			}
-			d.happened(e)
+			if !d.status.held() {
+				d.happened(e)
+			}
 		case f := <-d.out.failures:
 			d.watcher.notSent(f)
 		case f := <-d.loop.functions:

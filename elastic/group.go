@@ -247,11 +247,13 @@ func (g *Group) Close() error {
 	var errs []error
 	if d != nil {
 		s, _ := d.status.now()
-		if !errors.Is(s.wrong, collective.ErrMistake) {
+		mistaken := errors.Is(s.wrong, collective.ErrMistake)
+		if !mistaken {
 			d.depart() // otherwise a member that does not know of the mistake might go on in the next view
 		}
-		if s, _ = d.status.now(); s.phase == left {
-			announceLeave(g, leftClosed)
+		// A member that could not agree with the others on its leave has closed its group all the same.
+		if s, _ = d.status.now(); s.phase == left || s.phase == inside && !mistaken {
+			announceLeave(g, g.leaveReason())
 		}
 		g.sessions.close()
 		d.stop()

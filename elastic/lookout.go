@@ -87,6 +87,11 @@ func (l *lookout) run(ctx context.Context) error {
 				return err
 			}
 		case <-tick.C:
+			if l.d.status.held() { // the launcher knows that no member lives
+				l.begun, l.deserted = time.Now(), desertion{}
+				tick.Reset(offerPause)
+				continue
+			}
 			if err := l.hopeless(time.Now()); err != nil {
 				return err
 			}

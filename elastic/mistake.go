@@ -58,7 +58,9 @@ const mistakeTerm = 10 * time.Second
 // ctx ends, and at the latest mistakeTerm after this member has learned of the mistake. A newcomer
 // ends alone: members believe only members.
 func (d *driver) mistaken(ctx context.Context, err error) {
-	_, _ = ask(&d.loop, func() any { d.learnMistake(d.ep.Self.ID, textOf(err)); return nil }) // returns when the time of the mistake is recorded
+	var own mistakeError
+	found := errors.As(err, &own)                                                                    // and not learned of from another member, by the end of a session
+	_, _ = ask(&d.loop, func() any { d.learnMistake(d.ep.Self.ID, textOf(err), found); return nil }) // returns when the time of the mistake is recorded
 	poll := time.NewTicker(tickPeriod)
 	defer poll.Stop()
 	for d.report.sinceMistake() < mistakeTerm {
@@ -75,15 +77,15 @@ func (d *driver) mistaken(ctx context.Context, err error) {
 	}
 }
 
-// learnMistake records a mistake that the member from has found or passes on, and tells the others.
-// Only the first mistake counts.
-func (d *driver) learnMistake(from ID, text string) {
+// learnMistake records a mistake that the member from passes on, or that this member has found, and tells
+// the others. Only the first mistake counts.
+func (d *driver) learnMistake(from ID, text string, found bool) {
 	if d.report.get().Mistake != "" {
 		return
 	}
 	d.report.mistake(text)
 	why := &collective.AbortError{Rank: d.view.Rank(from), Cause: d.report.get().Mistake, Mistake: true}
-	d.emit(d.view.Epoch, event.Mistake{Reason: why.Cause})
+	d.emit(d.view.Epoch, event.Mistake{Reason: why.Cause, Found: found})
 	d.status.set(func(s *status) { s.wrong = fmt.Errorf("%w: %w", ErrNoView, why) })
 	d.session.revoke(why)
 	d.heartbeats.sendAll()

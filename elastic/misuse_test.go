@@ -27,6 +27,11 @@ func TestNoGroup(t *testing.T) {
 		g.Leave()
 		g.Admin().Dead("nobody")
 		g.Admin().Begin(nil)
+		if g.Admin().Again() {
+			t.Error("nobody waits")
+		}
+		g.Admin().Resume()
+		g.Admin().Abort("")
 		g.Admin().Finished()
 		g.Sessions().Emit(1, 1, nil)
 		if err := g.Close(); err != nil || g.Self().ID != "" {

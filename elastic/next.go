@@ -29,8 +29,11 @@ func (l Sessions) Next(ctx context.Context, epoch uint64) (_ *Session, err error
 	defer func() {
 		d := l.g.current()
 		d.loop.do(d.entry.end)
-		if errors.Is(err, collective.ErrMistake) {
+		switch {
+		case errors.Is(err, collective.ErrMistake):
 			d.mistaken(ctx, err)
+		case errors.Is(err, ErrRefused):
+			l.Emit(0, 0, event.Refused{Reason: err.Error()})
 		}
 	}()
 	for {
@@ -215,6 +218,7 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*driver, View, error) 
 func (g *Group) joinOrBegin(ctx context.Context, d *driver, epoch uint64) (uint64, error) {
 	err := newJoiner(g, d).join(ctx)
 	if err == nil {
+		g.forget()
 		return epoch, nil
 	}
 	return 0, g.begin(err)

@@ -74,6 +74,7 @@ func (g *Group) Steps(ctx context.Context, state State, until int64, options ...
 			var done *event.Done
 			done, g.loops.err = l.outcome()
 			g.outcome.end(done, g.loops.epoch)
+			g.Sessions().Emit(g.loops.epoch, state.Step(), event.Complete{})
 		case errors.Is(err, ErrLast):
 			g.loops.err = l.ended(ErrLast)
 		case errors.Is(err, ErrLeft):

@@ -201,10 +201,27 @@ func (Mismatch) Name() string { return "mismatch" }
 // Mistake reports a mistake of the program, which ends the loops of all members.
 type Mistake struct {
 	Reason string `json:"reason"` // what is wrong, and the remedy
+	// Found is set if the emitter has found the mistake, and has not learned of it from another peer.
+	Found bool `json:"found,omitempty"`
 }
 
 // Name returns "mistake".
 func (Mistake) Name() string { return "mistake" }
+
+// Refused reports that the job refuses its emitter, a newcomer.
+type Refused struct {
+	Reason string `json:"reason"`
+}
+
+// Name returns "refused".
+func (Refused) Name() string { return "refused" }
+
+// Complete reports that a loop of Group.Steps has come to its end at its emitter. The program may run
+// another loop. Done follows when the program closes its group.
+type Complete struct{}
+
+// Name returns "complete".
+func (Complete) Name() string { return "complete" }
 
 // Unchanged reports that a loop has committed steps and its state has not changed. That is right if
 // the program has converged, and otherwise a mistake.

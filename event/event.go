@@ -131,6 +131,10 @@ func decodeBody(name string, b []byte) (Body, error) {
 		return decode[Mismatch](b)
 	case Mistake{}.Name():
 		return decode[Mistake](b)
+	case Refused{}.Name():
+		return decode[Refused](b)
+	case Complete{}.Name():
+		return decode[Complete](b)
 	case Unchanged{}.Name():
 		return decode[Unchanged](b)
 	case Decided{}.Name():

@@ -29,6 +29,8 @@ func bodies() []Body {
 		Forged{Who: "b", Reason: "hash"},
 		Audit{Who: []string{"a", "b"}, Out: true, For: 2, Of: 3},
 		Resync{Who: "a", Reason: "behind", Bytes: 9, MS: 2},
+		Complete{},
+		Refused{Reason: "other settings"},
 		Unchanged{Steps: 10, Remedy: "change it"},
 		Decided{Why: "-[a]: a and b cannot reach each other (quorum)"},
 		Quorum{State: "lost", Present: 1, Needed: 2},

@@ -126,8 +126,11 @@ func (a *agent) hello(ctx context.Context, job string, self elastic.Member) (sta
 	a.post(message{Hello: &self}, result)
 	select {
 	case m := <-a.answer:
-		if m.Abort != "" {
-			return startOrder{}, fmt.Errorf("%w: %s", ErrLauncher, m.Abort)
+		switch {
+		case m.Finished:
+			return startOrder{}, elastic.ErrFinished
+		case m.Start == nil:
+			return startOrder{}, fmt.Errorf("%w: %s", ErrLauncher, cmp.Or(m.Abort, "it has no job for this peer"))
 		}
 		a.mu.Lock()
 		a.reducer.self.Launcher, a.reducer.self.PID = m.Start.PID, os.Getpid()
@@ -220,7 +223,7 @@ func (a *agent) describe(info programInfo, learn func(directoryUpdate)) {
 	a.mu.Lock()
 	a.onDirectory = learn
 	a.mu.Unlock()
-	a.post(message{Program: &info}, result)
+	a.post(message{programMessage: programMessage{Program: &info}}, result)
 }
 
 // watchFound registers f for members that the launcher finds from now on.
@@ -228,6 +231,33 @@ func (a *agent) watchFound(f func(elastic.Member)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.onFound = f
+}
+
+// watchOrders registers f for the launcher's orders after its answer to hello. Orders that have arrived
+// before are passed to f first. f must not block.
+func (a *agent) watchOrders(f func(message)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.onOrder = f
+	for len(a.answer) > 0 {
+		f(<-a.answer)
+	}
+}
+
+// deliverOrder passes a launcher's order to the registered function, or keeps it for hello or
+// watchOrders. mu is held while the function runs, so that it gets the orders in the order of their
+// arrival.
+func (a *agent) deliverOrder(m message) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.onOrder != nil {
+		a.onOrder(m)
+		return
+	}
+	select {
+	case a.answer <- m: // for hello or watchOrders
+	default: // more orders than a correct launcher sends: keep the first ones
+	}
 }
 
 // isDead reports whether the launcher reported this death before watchDead was called.
@@ -254,7 +284,7 @@ func (a *agent) read() {
 // dispatch handles one message from the launcher. The reader calls it, so nothing here may block.
 func (a *agent) dispatch(m message) {
 	switch {
-	case m.Start != nil || m.Abort != "" || m.Finished || m.Pass != nil:
+	case m.Start != nil || m.Abort != "" || m.Finished || m.Again || m.Pass != nil:
 		a.deliverOrder(m)
 	case m.Scaled != nil:
 		// The reader never blocks: it replaces an answer that nobody has taken.
@@ -321,7 +351,7 @@ func classOf(b event.Body) class {
 	switch b.(type) {
 	case event.Step, event.Stall, event.Path, event.Shares, event.Order:
 		return telemetry
-	case event.Done, event.Quorum:
+	case event.Done, event.Complete, event.Leave, event.Mistake, event.Refused, event.Quorum:
 		return result
 	}
 	return history

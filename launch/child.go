@@ -29,19 +29,9 @@ type Exit struct {
 	// reported the result.
 	Asked  bool
 	Lost   bool           // the connection to its host broke: the process may run on for a moment
-	kicked bool           // the process was put out of the job on request
 	result bool           // the process had reported the result before its end
 	by     syscall.Signal // the signal on which the agent asked the process to leave
-	left   time.Time      // when the process left the group as asked; zero if it did not, or not by agreement
 	at     time.Time      // when the launcher learned of the end
-}
-
-// out returns when the peer was no member any more: its process may end much later.
-func (e Exit) out() time.Time {
-	if !e.left.IsZero() {
-		return e.left
-	}
-	return e.at
 }
 
 // failed reports whether the process did not end with status 0.
@@ -72,17 +62,22 @@ func compareCause(a, b Exit) int {
 }
 
 // notice is a message from a child's goroutines to the launcher's loop. Exactly one of msg, err,
-// halted, dying and exit is set.
+// halt, dying and exit is set.
 type notice struct {
 	// from is the local index of the process, or from maxPeers on the index of a service or task.
-	from int
-	msg  *message
-	pid  int   // the process that sent msg, or that was stopped; 0 if unknown
-	err  error // a violation of the protocol by the child
-	// halted: process pid was stopped (state T) and is being killed.
-	halted bool
-	dying  elastic.ID // the program that said hello by this ID has ended
-	exit   *Exit      // always the last notice of a child
+	from  int
+	msg   *message
+	pid   int   // the process that sent msg, or that was stopped; 0 if unknown
+	err   error // a violation of the protocol by the child
+	halt  *haltReport
+	dying elastic.ID // the program that said hello by this ID has ended
+	exit  *Exit      // always the last notice of a child
+}
+
+// haltReport says whether process PID is stopped by a signal (state T).
+type haltReport struct {
+	PID int  `json:"pid"`
+	On  bool `json:"on"`
 }
 
 // process is a peer's process, on this host or through an agent on another host.
@@ -109,10 +104,9 @@ type process interface {
 	setPID(pid int)
 	// pid returns the process ID of the peer, or of a wrapper that started the peer; 0 if unknown.
 	pid() int
-	// suspect kills the process if it is stopped. If the process is on this host, the results say
-	// at once whether it was stopped; if it is on another host, the receiver's halted is called
-	// later.
-	suspect() (pid int, halted bool)
+	// look reports whether the process is stopped by a signal. If it is on another host, now is false,
+	// and the receiver's halted is called later. An agent looks at its processes by itself, too.
+	look() (r haltReport, now bool)
 }
 
 // receiver gets the output, the messages and the end of a process. Calls about the same output
@@ -123,7 +117,7 @@ type receiver interface {
 	outputEnd(t target)
 	message(m message, pid int) // pid is 0 if the sender is not known
 	protocolError(err error)    // the process violates the protocol
-	halted(pid int)             // process pid was stopped and is being killed
+	halted(r haltReport)
 	// dying reports that the program that said hello by an ID has ended, before its status is known.
 	// It comes after that hello, but perhaps before later messages. It may be missing.
 	dying(id elastic.ID)
@@ -140,8 +134,8 @@ type child struct {
 	begun   time.Time
 	result  bool       // the process has reported the result
 	asked   time.Time  // when the launcher asked the process to leave; zero if not yet
-	leaves  bool       // the process got SIGTERM, or has left the group as asked, before it had the result
-	left    time.Time  // when the process left the group as asked; zero before
+	halted  bool       // the process is stopped by a signal
+	suspect bool       // members do not hear it, and the launcher looks whether it is stopped
 	program bool       // the process wants updates about the services of its program
 	kicked  bool       // the process was put out of the job on request
 	late    bool       // the process was killed because its grace period was over
@@ -153,7 +147,7 @@ type child struct {
 func (c *child) event(b event.Body) {
 	switch b := b.(type) {
 	case event.Done:
-		c.result, c.leaves = true, false
+		c.result = true
 	case event.Saving:
 		if c.saving = b.Path; b.Failed != "" {
 			c.saving = ""
@@ -268,7 +262,7 @@ func (f *feed) event(line []byte) { f.con.send(block{append(bytes.Clone(line), '
 func (f *feed) protocolError(err error) { f.notices <- notice{from: f.index, err: err} }
 
 // halted implements receiver.
-func (f *feed) halted(pid int) { f.notices <- notice{from: f.index, halted: true, pid: pid} }
+func (f *feed) halted(r haltReport) { f.notices <- notice{from: f.index, halt: &r} }
 
 // dying implements receiver.
 func (f *feed) dying(id elastic.ID) { f.notices <- notice{from: f.index, dying: id} }

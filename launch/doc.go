@@ -82,24 +82,25 @@ package launch
 //
 // The socket carries JSON messages, one a line:
 //
-//	peer      hello    its ID and addresses; renew when it has a new ID. A second hello comes
-//	                   from a further program of the same command
+//	peer      hello    its ID and addresses; renew when it has a new ID. A second hello with
+//	                   another ID comes from a further program of the same command
 //	launcher  start    to all peers when all have said hello: the members of the first view, in
 //	                   the order of ranks, the launcher's public key and the options of the
 //	                   group. A later peer gets it at once, with members that it may ask and the
 //	                   launcher's signature of its ID, or a ticket
-//	          abort    a program ended before its hello while others wait for it: give up
+//	          abort    there is no job to join, and why: give up
 //	          dead     a member's process has ended: its launcher has the wait status, or the
 //	                   kernel has marked the word of its program (word.go)
-//	          finished the members have finished before this peer was admitted. A second start
-//	                   says that no member lives, and lists the peers of a new first view
+//	          finished the members have finished before this peer was admitted
+//	          again    no member lives: a peer that still waits to join says hello again, and
+//	                   gets another answer
 //	          scaled   the answer to scale
 //	          pass     the launcher's signature of a new ID, if the launcher began the job
 //	          directory the answer to program, and the locations of services
 //	peer      event    an event of the event log
 //	          leaving  it got SIGTERM: its exit status does not count
 //	          suspect  a member is silent: if it is a stopped child of the launcher (state T),
-//	                   the launcher kills it, which makes the death certain
+//	                   it is killed, which makes the death certain
 //	          known    the members, for peers that are started later
 //	          program  the graph that this process has built; serving: where its service listens
 //	          scale    a request for another number of peers, in the job or on a host
@@ -110,7 +111,8 @@ package launch
 //
 // # Goroutines
 //
-// In a launcher the goroutine of Run owns the state of the job (runner) and makes all decisions.
+// In a launcher the goroutine of Run owns the state of the job (runner). Package internal/job makes the
+// decisions about its life, from what this goroutine notices.
 // While the job runs, this goroutine never blocks on a peer, a host or an output, so that signals
 // always work. The other goroutines pass on their input:
 //
@@ -129,9 +131,9 @@ package launch
 //
 // # Where to read
 //
-//	launcher    run.go, runner.go (the loop), events.go (what follows from a notice), supervisor.go
-//	            (how many peers), processes.go and local.go (their processes), rendezvous.go (the
-//	            first view), reform.go (a new first view), outcome.go (the exit status)
+//	launcher    run.go, runner.go (the loop), events.go (from notices to inputs of internal/job),
+//	            supervisor.go (carries out its outputs), scaling.go, roster.go (who is a member),
+//	            processes.go and local.go (the processes), outcome.go (status and last line)
 //	output      reporter.go, console.go, printer.go, progress.go; the lines about members come from
 //	            membershiplog.go, eventlines.go and eventgroup.go, those about waits and failures
 //	            from stalls.go, entrystalls.go, joinqueue.go and failurereport.go; repeats.go ends a job

@@ -69,9 +69,14 @@ func TestRunRestartsUsedUp(t *testing.T) {
 	if !strings.Contains(err, "all 1 restarts are used up") {
 		t.Errorf("stderr %q", err)
 	}
-	_, _, err = runShell(t, sayHello+`exit 3`, Options{Peers: 1, Membership: Membership{Restart: 1}})
-	if !strings.Contains(err, "there is no peer left that it could join") {
-		t.Errorf("stderr %q", err)
+}
+
+// If no member is left, the peer that is started again begins anew.
+func TestRunRestartsTheLast(t *testing.T) {
+	res, _, err := runShell(t, `cd `+t.TempDir()+`; printf '{"hello":{"id":"peer-%s"}}\n' $$ >&3; read -r answer <&3; [ -e crashed ] || { touch crashed; exit 3; }; `+sayComplete,
+		Options{Peers: 1, Membership: Membership{Restart: 1}})
+	if res.Status != 0 || !strings.Contains(err, "no member of the job is left; peer 0, which waited to join, begins anew") {
+		t.Errorf("result %+v, stderr %q", res, err)
 	}
 }
 
@@ -83,7 +88,7 @@ func TestRunScales(t *testing.T) {
 			r='"dead"'; while case $r in *'"dead"'*) true;; *) false;; esac; do read -r r <&3; done; echo "$r"
 		}
 		case $ELRUN_INDEX in
-		0) scale 1 3; scale 2 1; scale 3 0;;
+		0) scale 1 3; scale 2 1; scale 3 0; `+sayComplete+`true;;
 		*) exec sleep 300;; esac`, Options{Peers: 1})
 	for _, want := range []string{`"text":"1 local peer becomes 3: starting peers 1, 2"`, `"text":"3 local peers become 1: asking peers 2, 1 to leave"`,
 		`"error":"0 peers: want 1 to`} {

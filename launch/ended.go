@@ -14,6 +14,7 @@ import (
 
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/private"
+	"github.com/elrun/elrun/launch/internal/job"
 )
 
 // The end of a job is recorded in a file that only this user can read, on the host of the launcher
@@ -178,7 +179,7 @@ func (r *runner) recordEnd(status int, done *event.Done, reason string) {
 		return
 	}
 	s := Status{Job: r.o.Job, Step: r.report.progress.step, Of: r.report.progress.of, Ended: &Ended{Began: r.begun, At: time.Now(),
-		Status: status, Outcome: formatOutcome(status, r.outcome.signal, done == nil && r.outcome.stopped()), Reason: reason}}
+		Status: status, Outcome: formatOutcome(status, r.outcome.signal, r.outcome.end() == job.JobStopped), Reason: reason}}
 	if done != nil {
 		s.Step, s.Ended.Result = max(s.Step, done.Steps), done.Line()
 	}

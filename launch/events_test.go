@@ -35,7 +35,7 @@ func TestRunLeavers(t *testing.T) {
 		"all by themselves":                {left + `exit 1`, 0, stopped, false},
 		"killed on the way":                {leaves + `kill -9 $$`, 0, "elrun: the job was stopped: it has no result\n", false},
 		"closed without a result":          {closed + `exit 1`, 1, "the job did not finish", true},
-		"a peer leaves, the other goes on": {second + `{ ` + leaves + left + `exit 1; }; read -r dead <&3; exit 0`, 0, "", false},
+		"a peer leaves, the other goes on": {second + `{ ` + leaves + left + `exit 1; }; read -r dead <&3; ` + sayComplete, 0, "", false},
 		"a peer fails after the result":    {first + `{ read -r dead <&3; exit 0; }; ` + sayDone + `abcd >&3; ` + leaves + `exit 1`, 1, "it had a result, but then peer 0", true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 // index of the peer that the frame is about. Exactly one of Message and the fields of order and
 // report is set; PID belongs to Message or Stopped. The order of the frames is
 //
-//	launcher  begin ... part ......... probe or doctor ... any of spawn, input, message, signal, suspect, ask, beat ... ended (end)
-//	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, taken, dying, exit, stopped, answer (end)
+//	launcher  begin ... part ......... probe or doctor ... any of spawn, input, message, signal, look, ask, beat ... ended (end)
+//	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, taken, dying, exit, halt, answer (end)
 type frame struct {
 	Index int `json:"i,omitempty"`
 	order
@@ -35,22 +35,22 @@ type frame struct {
 // concerns one peer goes with frame.Index, the index of the peer. An agent that does not know a
 // field finds no field set, and ends with errFrame.
 type order struct {
-	Begin   *beginOrder  `json:"begin,omitempty"`
-	Part    *filePart    `json:"part,omitempty"`   // part of the program file
-	Probe   []hostAddrs  `json:"probe,omitempty"`  // addresses of the other hosts
-	Doctor  bool         `json:"doctor,omitempty"` // run Doctor on the host
-	Spawn   *spawnOrder  `json:"spawn,omitempty"`
-	Signal  *signalOrder `json:"signal,omitempty"`
-	Suspect bool         `json:"suspect,omitempty"` // kill the peer if it is stopped
-	Ask     *askOrder    `json:"ask,omitempty"`
-	Input   *inputPart   `json:"in,omitempty"`
-	Beat    bool         `json:"beat,omitempty"`  // heartbeat of the launcher
-	Ended   *Status      `json:"ended,omitempty"` // record of the job's end
+	Begin  *beginOrder  `json:"begin,omitempty"`
+	Part   *filePart    `json:"part,omitempty"`   // part of the program file
+	Probe  []hostAddrs  `json:"probe,omitempty"`  // addresses of the other hosts
+	Doctor bool         `json:"doctor,omitempty"` // run Doctor on the host
+	Spawn  *spawnOrder  `json:"spawn,omitempty"`
+	Signal *signalOrder `json:"signal,omitempty"`
+	Look   bool         `json:"look,omitempty"` // report whether the peer is stopped by a signal
+	Ask    *askOrder    `json:"ask,omitempty"`
+	Input  *inputPart   `json:"in,omitempty"`
+	Beat   bool         `json:"beat,omitempty"`  // heartbeat of the launcher
+	Ended  *Status      `json:"ended,omitempty"` // record of the job's end
 }
 
 // set reports for each field whether it is set.
 func (o *order) set() []bool {
-	return []bool{o.Begin != nil, o.Part != nil, len(o.Probe) > 0, o.Doctor, o.Spawn != nil, o.Signal != nil, o.Suspect, o.Ask != nil, o.Input != nil,
+	return []bool{o.Begin != nil, o.Part != nil, len(o.Probe) > 0, o.Doctor, o.Spawn != nil, o.Signal != nil, o.Look, o.Ask != nil, o.Input != nil,
 		o.Beat, o.Ended != nil}
 }
 
@@ -66,15 +66,15 @@ type report struct {
 	Answer   *askAnswer   `json:"answer,omitempty"`
 	Taken    *inputTaken  `json:"taken,omitempty"`
 	Mistake  string       `json:"mistake,omitempty"` // a violation of the protocol by the peer
-	Stopped  bool         `json:"stopped,omitempty"` // the peer with PID was stopped and is being killed
-	Dying    elastic.ID   `json:"dying,omitempty"`   // the program that said hello by this ID has ended
-	Exit     *exitReport  `json:"exit,omitempty"`    // the last frame of a peer except for output
+	Halt     *haltReport  `json:"halt,omitempty"`
+	Dying    elastic.ID   `json:"dying,omitempty"` // the program that said hello by this ID has ended
+	Exit     *exitReport  `json:"exit,omitempty"`  // the last frame of a peer except for output
 }
 
 // set reports for each field whether it is set.
 func (r *report) set() []bool {
 	return []bool{r.Ready != nil, r.Need, r.Prepared != nil, r.Refused != "", r.Probed != nil, r.Findings != nil, r.Output != nil,
-		r.Answer != nil, r.Taken != nil, r.Mistake != "", r.Stopped, r.Dying != "", r.Exit != nil}
+		r.Answer != nil, r.Taken != nil, r.Mistake != "", r.Halt != nil, r.Dying != "", r.Exit != nil}
 }
 
 // beginOrder describes to an agent the program of the job.

@@ -26,7 +26,7 @@ func frames() []frame {
 		{Index: 3, order: order{Input: &inputPart{}}},
 		{Index: 3, report: report{Taken: &inputTaken{}}},
 		{Index: 3, report: report{Taken: &inputTaken{Closed: true}}},
-		{Index: 3, order: order{Suspect: true}},
+		{Index: 3, order: order{Look: true}},
 		{order: order{Beat: true}},
 		{order: order{Doctor: true}},
 		{order: order{Ended: &Status{Job: "m", Ended: &Ended{Status: 1, Outcome: "failed"}}}},
@@ -43,7 +43,7 @@ func frames() []frame {
 		{Index: 3, report: report{Output: &outputPart{To: toStderr, Data: []byte("x\n")}}},
 		{Index: 3, report: report{Output: &outputPart{End: true}}},
 		{Index: 3, report: report{Mistake: "why"}},
-		{Index: 3, PID: 7, report: report{Stopped: true}},
+		{Index: 3, report: report{Halt: &haltReport{7, true}}},
 		{Index: 3, report: report{Dying: "12D3Koo"}},
 		{Index: 3, report: report{Exit: &exitReport{PID: 7, Asked: 15}}},
 		{Index: 3, report: report{Exit: &exitReport{PID: 7, Code: -1, Signal: syscall.SIGKILL}}},
@@ -72,8 +72,8 @@ func TestFrames(t *testing.T) {
 // The fields of order and report stand beside the others in a line.
 func TestFramesAreFlat(t *testing.T) {
 	for want, f := range map[string]frame{
-		`{"i":3,"suspect":true}`:         {Index: 3, order: order{Suspect: true}},
-		`{"i":3,"pid":7,"stopped":true}`: {Index: 3, PID: 7, report: report{Stopped: true}},
+		`{"i":3,"look":true}`:                {Index: 3, order: order{Look: true}},
+		`{"i":3,"halt":{"pid":7,"on":true}}`: {Index: 3, report: report{Halt: &haltReport{7, true}}},
 	} {
 		if got, err := encodeFrame(f); err != nil || string(got) != want+"\n" {
 			t.Errorf("got %s, error %v, want %s", got, err, want)
@@ -82,7 +82,7 @@ func TestFramesAreFlat(t *testing.T) {
 }
 
 func TestBadFrames(t *testing.T) {
-	for _, line := range []string{"", "{", "{}", `{"need":true,"suspect":true}`, `{"i":-1,"need":true}`, `{"i":9999,"need":true}`,
+	for _, line := range []string{"", "{", "{}", `{"need":true,"look":true}`, `{"i":-1,"need":true}`, `{"i":9999,"need":true}`,
 		`{"out":{"to":2}}`, `{"out":{"to":-1}}`, `{"spawn":{"peers":0}}`, `{"signal":{"signal":0}}`, `{"msg":{}}`} {
 		if f, err := decodeFrame([]byte(line)); err == nil {
 			t.Errorf("%s: %+v, no error", line, f)

@@ -180,7 +180,7 @@ func (n *node) serve(ctx context.Context, a *agent, env environment, d *director
 			return err
 		}
 	}
-	a.post(message{Serving: &at}, result)
+	a.post(message{programMessage: programMessage{Serving: &at}}, result)
 	<-ctx.Done()
 	return nil
 }

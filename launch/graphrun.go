@@ -49,7 +49,7 @@ func (r *runner) program(from int, info programInfo) {
 		if r.o.Join {
 			r.graph.leaveOut()
 		} else {
-			r.peers.restarts.allow(info.peers().Restarts)
+			r.peers.allow(info.peers().Restarts)
 			r.graph.begin()
 		}
 	}
@@ -60,8 +60,7 @@ func (r *runner) program(from int, info programInfo) {
 func (r *runner) situation() situation {
 	s := situation{peers: r.peers.isActive(), stop: r.outcome.ending(), interrupted: r.outcome.ending()}
 	if !s.peers && !s.stop { // the peers have ended: if they have no result, stop the tasks, too
-		done, err := agreeDone(r.outcome.dones)
-		s.stop = done == nil || r.outcome.status(done, err) != 0
+		s.stop = len(r.outcome.dones) == 0 || r.outcome.status() != 0
 	}
 	return s
 }
@@ -93,7 +92,7 @@ func (g *graphRun) introduce(c *child, info programInfo) {
 	// A call names its method by its number in the graph, so the caller and the service must have
 	// built the same graph.
 	if info.digest() != g.digest {
-		c.send(message{Directory: &directoryUpdate{Refused: "it runs another version of the program, or with other arguments"}})
+		c.send(message{programMessage: programMessage{Directory: &directoryUpdate{Refused: "it runs another version of the program, or with other arguments"}}})
 		return
 	}
 	hosts := g.procs.hosts
@@ -103,7 +102,7 @@ func (g *graphRun) introduce(c *child, info programInfo) {
 			u.Services = append(u.Services, g.locations[i])
 		}
 	}
-	c.send(message{Directory: &u})
+	c.send(message{programMessage: programMessage{Directory: &u}})
 	c.program = true
 }
 
@@ -215,7 +214,7 @@ func (g *graphRun) tell(i int) {
 	}
 	for c := range g.procs.all() {
 		if c.program {
-			c.send(message{Directory: &directoryUpdate{Services: []serviceEntry{g.locations[i]}}})
+			c.send(message{programMessage: programMessage{Directory: &directoryUpdate{Services: []serviceEntry{g.locations[i]}}}})
 		}
 	}
 }

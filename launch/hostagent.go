@@ -76,6 +76,8 @@ type hostAgent struct {
 	work     sync.WaitGroup
 	words    shm.WordWatch // of the peers
 
+	looks <-chan time.Time // when the next look at the peers is due
+
 	// mu guards the fields below: the goroutine of a peer removes the peer when it ends.
 	mu    sync.Mutex
 	peers map[int]*local // running peers
@@ -98,6 +100,9 @@ func newHostAgent(in io.Reader, out io.Writer) *hostAgent {
 // serve carries out the launcher's frames until the launcher has ended. It also returns when no
 // frame has come for silencePeriod while no peer is running.
 func (a *hostAgent) serve() error {
+	looks := time.NewTicker(lookPeriod)
+	defer looks.Stop()
+	a.looks = looks.C
 	done := make(chan struct{})
 	// Closing done ends the goroutine of read if serve returns early: read may block on a frame
 	// that serve does not receive.
@@ -147,6 +152,8 @@ func (a *hostAgent) next() (frame, error) {
 		select {
 		case h := <-a.incoming:
 			return h.frame, h.err
+		case <-a.looks:
+			a.lookAll()
 		case <-silence.C:
 			if a.idle() {
 				return frame{}, io.EOF
@@ -200,16 +207,28 @@ func (a *hostAgent) handle(f frame) error {
 		a.work.Go(func() { a.giveInput(p, *f.Input) }) // ends with the process
 	case f.Message != nil:
 		p.send(*f.Message)
-	case f.Suspect:
-		if pid, halted := p.suspect(); halted {
-			return a.out.write(frame{Index: f.Index, PID: pid, report: report{Stopped: true}})
-		}
+	case f.Look:
+		r, _ := p.look()
+		p.halted = r.On
+		return a.out.write(frame{Index: f.Index, report: report{Halt: &r}})
 	case f.Signal != nil && f.Signal.Ask:
 		p.ask(f.Signal.Signal)
 	case f.Signal != nil:
 		p.signal(f.Signal.Signal)
 	}
 	return nil
+}
+
+// lookAll reports which peers were stopped or continued since the last look.
+func (a *hostAgent) lookAll() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, p := range a.peers {
+		if r, _ := p.look(); r.On != p.halted {
+			p.halted = r.On
+			_ = a.out.write(frame{Index: i, report: report{Halt: &r}}) // an error means that the launcher is gone
+		}
+	}
 }
 
 // askPeer sends a request to the control socket of a peer, and the answer to the launcher.
@@ -397,56 +416,6 @@ func (a *hostAgent) spawn(index int, o spawnOrder) error {
 	a.mu.Unlock()
 	a.work.Go(p.watch)
 	return nil
-}
-
-// relay is the receiver of a peer in an agent: it writes frames to the launcher. It ignores write
-// errors, because a write error means that the launcher is gone.
-type relay struct {
-	a     *hostAgent
-	index int
-	p     *local // set before watch is called
-}
-
-// output implements receiver.
-func (r *relay) output(t target, part []byte) {
-	if len(part) > 0 {
-		_ = r.a.out.write(frame{Index: r.index, report: report{Output: &outputPart{To: t, Data: part}}})
-	}
-}
-
-// outputEnd implements receiver.
-func (r *relay) outputEnd(t target) {
-	_ = r.a.out.write(frame{Index: r.index, report: report{Output: &outputPart{To: t, End: true}}})
-}
-
-// message implements receiver.
-func (r *relay) message(m message, pid int) {
-	if m.Hello != nil {
-		r.a.mu.Lock()
-		r.p.setPID(pid)
-		r.a.mu.Unlock()
-	}
-	_ = r.a.out.write(frame{Index: r.index, Message: &m, PID: pid})
-}
-
-// protocolError implements receiver.
-func (r *relay) protocolError(err error) {
-	_ = r.a.out.write(frame{Index: r.index, report: report{Mistake: err.Error()}})
-}
-
-// halted implements receiver. It does nothing: a local process reports this in the result of
-// suspect.
-func (r *relay) halted(int) {}
-
-// ended implements receiver.
-func (r *relay) ended(e Exit) {
-	r.a.mu.Lock()
-	if r.a.peers[r.index] == r.p {
-		delete(r.a.peers, r.index) // no more signals: its process group ID may be reused
-	}
-	e.PID, e.by = r.p.pid(), r.a.asked
-	r.a.mu.Unlock()
-	_ = r.a.out.write(frame{Index: r.index, report: report{Exit: e.report()}})
 }
 
 // forwardSignals passes signals to this process on to the peers.

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"io"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,7 +43,7 @@ func TestAgentOfASilentLauncher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, out := io.Pipe()
 		a := newHostAgent(in, io.Discard)
-		a.peers[0] = &local{}
+		a.peers[0] = &local{peer: &os.Process{Pid: os.Getpid()}}
 		begun := time.Now()
 		time.AfterFunc(10*silencePeriod, func() { _ = out.Close() })
 		if err := a.serve(); err != nil || time.Since(begun) != 10*silencePeriod {

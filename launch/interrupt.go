@@ -5,12 +5,17 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/elrun/elrun/launch/internal/job"
 )
 
 // signalled handles a signal to the launcher.
 func (r *runner) signalled(s os.Signal, now time.Time) {
 	switch s {
 	case syscall.SIGTSTP:
+		for i, c := range r.procs.peers { // they do not hold up each other
+			r.halted(i, c, false)
+		}
 		r.procs.stop()
 	case syscall.SIGCONT:
 		r.procs.resume()
@@ -35,7 +40,8 @@ func (r *runner) interrupt(s os.Signal, now time.Time) {
 		r.report.printf("%v: the peers are leaving already; another signal kills them", sig)
 	case signalKills:
 		r.report.printf("second signal (%v): killing the peers", sig)
-		r.killAll()
+		r.peers.killAll()
+		r.peers.record(job.Signal{Number: int(sig)})
 	case signalRepeated:
 	}
 }
@@ -50,24 +56,15 @@ func (r *runner) cancel(cause error, now time.Time) {
 }
 
 // forwardFirst passes the first signal on to the peers and prints line. If byContext is set, there
-// was no signal: the context has ended. forwardFirst cancels restarts, and continues stopped peers,
-// because a stopped process cannot leave.
+// was no signal: the context has ended. forwardFirst continues stopped peers, because a stopped process
+// cannot leave.
 func (r *runner) forwardFirst(sig syscall.Signal, byContext bool, line string, now time.Time) {
 	r.outcome.signal = sig
 	r.interruption.begin(byContext, now)
-	r.peers.cancelRestarts()
 	r.procs.resume()
-	defer r.graph.runDue(now)
-	if len(r.procs.peers) == 0 {
-		return
+	if len(r.procs.peers) > 0 {
+		r.report.console.say(line)
 	}
-	r.killing = time.After(r.o.Grace)
-	r.report.console.say(line)
-	if sig == syscall.SIGPIPE || r.rendezvous.hasForeignMembers() {
-		// Send SIGTERM instead of SIGPIPE, because the peers' own output is not broken. Send
-		// SIGTERM also if the job has peers of other launchers, so that these peers leave and are
-		// not lost.
-		sig = syscall.SIGTERM
-	}
-	r.procs.ask(sig)
+	r.peers.record(job.Signal{Number: int(sig)})
+	r.graph.runDue(now)
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/elrun/elrun/launch/internal/job"
 )
 
 // A launcher has a control socket, as its peers have. Two launchers that begin jobs of one name at
@@ -67,16 +69,8 @@ func (s launcherServices) stop() {
 		return
 	}
 	r.outcome.stopping = true
-	r.peers.cancelRestarts()
-	r.rendezvous.broken = "elrun stop has ended the job"
-	now := time.Now()
-	for _, c := range r.procs.peers {
-		if c.asked.IsZero() {
-			c.asked = now
-			c.ask(syscall.SIGTERM)
-		}
-	}
-	r.graph.runDue(now)
+	r.peers.record(job.Stop{})
+	r.graph.runDue(time.Now())
 }
 
 // serveLauncher opens the control socket of a launcher. end closes it, after the loop. An error

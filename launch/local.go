@@ -50,6 +50,7 @@ type local struct {
 	watched atomic.Bool    // the program that has said hello last is watched
 	exited  chan struct{}  // closed when the process has ended
 	ends    sync.WaitGroup // the goroutines of watchWord
+	halted  bool           // in an agent: the process was stopped at the last look
 }
 
 const (
@@ -186,13 +187,10 @@ func (c *local) input(part []byte) error {
 	return err
 }
 
-// suspect implements process.
-func (c *local) suspect() (pid int, halted bool) {
-	pid = c.pid()
-	if halted = stopped(pid); halted {
-		c.signal(syscall.SIGKILL)
-	}
-	return pid, halted
+// look implements process.
+func (c *local) look() (r haltReport, now bool) {
+	pid := c.pid()
+	return haltReport{pid, stopped(pid)}, true
 }
 
 // send implements process. The message is dropped if the queue is full.

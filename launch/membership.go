@@ -15,6 +15,9 @@ type Membership struct {
 	Quorum        string        // majority (also "") or any: which part may go on after a loss
 	RejoinTimeout time.Duration // how long the group waits when too few are left; 0 means 10 min
 	Restart       int           // number of restarts of crashed peers, in all
+	// StartTimeout is how long the peers wait for those that have not called Init at the start of a job:
+	// then they begin without them. 0 means 10 min.
+	StartTimeout time.Duration
 	// StateRate is the largest rate at which each peer sends state to newcomers, in bytes per
 	// second; 0 means no limit.
 	StateRate int
@@ -25,6 +28,8 @@ const (
 	defaultJoin = time.Minute
 	// defaultRejoin is the default of Membership.RejoinTimeout.
 	defaultRejoin = 10 * time.Minute
+	// defaultStart is the default of Membership.StartTimeout.
+	defaultStart = 10 * time.Minute
 )
 
 // check returns an error for invalid values.
@@ -40,6 +45,8 @@ func (m *Membership) check() error {
 		return fmt.Errorf("join timeout %v, want more than 0", m.JoinTimeout)
 	case m.RejoinTimeout < 0:
 		return fmt.Errorf("rejoin timeout %v, want more than 0", m.RejoinTimeout)
+	case m.StartTimeout < 0:
+		return fmt.Errorf("start timeout %v, want more than 0", m.StartTimeout)
 	}
 	return oneOf("quorum", m.Quorum, "", "majority", "any")
 }
@@ -51,6 +58,9 @@ func (m *Membership) defaults() {
 	}
 	if m.RejoinTimeout == 0 {
 		m.RejoinTimeout = defaultRejoin
+	}
+	if m.StartTimeout == 0 {
+		m.StartTimeout = defaultStart
 	}
 	m.MinPeers = max(1, m.MinPeers)
 }

@@ -12,10 +12,10 @@ func TestMembershipDefaults(t *testing.T) {
 		t.Errorf("the zero value: %v", err)
 	}
 	m.defaults()
-	if want := (Membership{JoinTimeout: time.Minute, MinPeers: 1, RejoinTimeout: 10 * time.Minute}); m != want {
+	if want := (Membership{JoinTimeout: time.Minute, MinPeers: 1, RejoinTimeout: 10 * time.Minute, StartTimeout: 10 * time.Minute}); m != want {
 		t.Errorf("%+v, want %+v", m, want)
 	}
-	given := Membership{JoinTimeout: 1, MinPeers: 2, Quorum: "any", RejoinTimeout: 3, Restart: 4, StateRate: 5}
+	given := Membership{JoinTimeout: 1, MinPeers: 2, Quorum: "any", RejoinTimeout: 3, Restart: 4, StartTimeout: 6, StateRate: 5}
 	if m = given; m.check() != nil {
 		t.Errorf("%+v: %v", m, m.check())
 	}
@@ -30,6 +30,7 @@ func TestBadMembership(t *testing.T) {
 		"limit of -2 restarts":          {Restart: -2},
 		"state rate of -3 bytes":        {StateRate: -3},
 		"join timeout -1ns":             {JoinTimeout: -1},
+		"start timeout -1ns":            {StartTimeout: -1},
 		"rejoin timeout -1ns":           {RejoinTimeout: -1},
 		`unknown quorum "none" (majori`: {Quorum: "none"},
 	} {

@@ -246,6 +246,15 @@ func (l *membershipLog) formatDeaths() string {
 	return line
 }
 
+// reset drops the views of a group that has ended, and returns the remaining lines about that
+// group.
+func (l *membershipLog) reset() []string {
+	lines := l.finish()
+	l.epoch, l.members, l.newcomers, l.done, l.waiting = 0, nil, nil, false, false
+	clear(l.reported)
+	return lines
+}
+
 // finish returns the remaining lines after all peers have ended. A pending change in which members
 // only left or ended with status 0 is not reported.
 func (l *membershipLog) finish() []string {

@@ -28,12 +28,15 @@ const (
 // message is a line of JSON between launcher and peer. Exactly one field is set. The order is
 //
 //	peer        hello ................ any of event, leaving, suspect, scale, retry, known, renew .. (end)
-//	launcher          ... start or abort ... any of dead, scaled, decision, finished, pass, found, start again ......................... (end: it died)
+//	launcher          ... start, finished or abort ... any of dead, scaled, decision, finished, pass, found, again .................... (end: it died)
+//
+// After again the peer says hello a second time, unless it has become a member meanwhile.
 //
 // New fields may be added. A line without any field that the reader knows is an error.
 type message struct {
-	// Hello is the first message of a peer that wants to join. A second hello comes from a further
-	// program in the same process group, after the end of the previous program.
+	// Hello is the first message of a peer that wants to join. A second hello with the same ID answers
+	// Again. One with another ID comes from a further program in the same process group, after the end
+	// of the previous program.
 	Hello *elastic.Member `json:"hello,omitempty"`
 	// Renew reports a new ID of the peer, because the group has put out the previous ID.
 	Renew *elastic.Member `json:"renew,omitempty"`
@@ -52,18 +55,15 @@ type message struct {
 	// Known is the information that later peers need to find the group.
 	Known *known `json:"known,omitempty"`
 
-	// Program is the first message of a process of a Program. Directory is the answer, and reports
-	// changes.
-	Program   *programInfo     `json:"program,omitempty"`
-	Directory *directoryUpdate `json:"directory,omitempty"`
-	// Serving reports that a service accepts calls.
-	Serving *servingNode `json:"serving,omitempty"`
+	programMessage
 
 	// Start is the launcher's answer to hello: the order that says how to join.
 	Start *startOrder `json:"start,omitempty"`
+	// Again takes back the order to join, as no member lives: a peer that still waits says hello again.
+	Again bool `json:"again,omitempty"`
 	// Finished reports that the job finished before the peer was admitted.
 	Finished bool `json:"finished,omitempty"`
-	// Abort is the negative answer to hello: the reason why the group cannot be formed.
+	// Abort is the negative answer to hello: the reason why there is no job to join.
 	Abort string `json:"abort,omitempty"`
 	// Dead names a member whose process has ended for certain.
 	Dead elastic.ID `json:"dead,omitempty"`
@@ -75,6 +75,15 @@ type message struct {
 	Pass *pass `json:"pass,omitempty"`
 	// Found has the peers that were announced under the ticket's key. They are not authenticated.
 	Found []elastic.Member `json:"found,omitempty"`
+}
+
+// programMessage is the part of a message that belongs to the processes of a Program.
+type programMessage struct {
+	// Program is the first message of a process. Directory is the answer, and reports changes.
+	Program   *programInfo     `json:"program,omitempty"`
+	Directory *directoryUpdate `json:"directory,omitempty"`
+	// Serving reports that a service accepts calls.
+	Serving *servingNode `json:"serving,omitempty"`
 }
 
 // pass is the launcher's signature of the ID of one of its peers, which gives the right to join.
@@ -181,7 +190,7 @@ func decodeMessage(line []byte) (message, error) {
 // check returns the error for which decodeMessage refuses m.
 func (m message) check() error {
 	set := 0
-	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Finished, m.Leaving, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
+	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Again, m.Finished, m.Leaving, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
 		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil, m.Program != nil, m.Directory != nil, m.Serving != nil, m.Pass != nil, m.Found != nil,
 		m.Retry != nil, m.Decision != nil} {
 		if there {

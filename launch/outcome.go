@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/launch/internal/job"
 )
 
 // StatusQuorum is the exit status of a launcher, and of a peer, whose group gave up because too
@@ -33,20 +34,24 @@ type outcome struct {
 	// that peers have reported.
 	exits   []Exit
 	dones   []doneReport
-	gaveUp  bool   // a peer reported that the group gave up
-	member  bool   // a group was formed
-	mistake string // the first mistake of the program that a peer reported; empty if none
+	member  bool      // a group was formed
+	mistake string    // the first mistake of the program that was reported; empty if none
+	finders []int     // the peers that have found it, and not learned of it from others
+	refused string    // why the job has refused a newcomer; empty if it has refused none
+	over    *job.Over // how the life of the job has ended; nil while processes run
 }
 
 // ending reports whether the job was interrupted or stopped: nothing is started any more.
 func (o outcome) ending() bool { return o.signal != 0 || o.stopping }
 
-// anyFinished reports whether at least one process that was not asked to leave ended with status 0,
-// and all failed processes were killed or lost with their hosts. Then the group went on without the
-// failed processes.
-func (o outcome) anyFinished() bool {
-	well := slices.ContainsFunc(o.exits, func(e Exit) bool { return !e.failed() && !e.Asked })
-	return well && !slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 && !e.Lost })
+// failures returns the processes that failed without a request to leave, in the order of their ends.
+func (o outcome) failures() (out []Exit) {
+	for _, e := range o.exits {
+		if e.failed() && !e.Asked {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // leaveSignal returns the signal on which the agents asked their peers to leave. It is 0 if some
@@ -64,100 +69,110 @@ func (o outcome) leaveSignal() syscall.Signal {
 	return by
 }
 
-// failures returns the processes that failed without a request to leave. The first one is the
-// likely cause of the others.
-func (o outcome) failures() []Exit {
-	var out []Exit
-	for _, e := range o.exits {
-		if e.failed() && !e.Asked {
-			out = append(out, e)
-		}
-	}
-	slices.SortStableFunc(out, compareCause)
-	return out
-}
-
-// resultSurvived reports whether at least one peer with the result ended with status 0, and no peer
-// with the result failed by itself. A peer fails by itself if it cannot save the result, for
-// example. Killed peers are no failures here, because other peers have the same result.
-func (o outcome) resultSurvived() bool {
-	well := func(e Exit) bool { return e.result && !e.failed() }
-	failed := func(e Exit) bool { return e.result && e.Signal == 0 && !e.Lost }
-	return slices.ContainsFunc(o.exits, well) && !slices.ContainsFunc(o.failures(), failed)
-}
-
-// stopped reports whether the job was stopped: elrun stop has asked all peers, or the last member
-// has left as asked, and no peer failed by itself. Peers that were killed before are no failures here, because the job went on
-// without them until it was stopped.
-func (o outcome) stopped() bool {
-	if !o.member && !o.stopping || o.anyFinished() || slices.ContainsFunc(o.failures(), func(e Exit) bool { return e.Signal == 0 && !e.Lost }) {
-		return false
-	}
-	if o.stopping {
-		return true
-	}
-	var last Exit
-	for _, e := range o.exits {
-		if !e.out().Before(last.out()) {
-			last = e
-		}
-	}
-	return last.Asked && !last.kicked
-}
-
-// status returns the launcher's exit status, given the results of agreeDone. The cases are in the
-// order of their certainty: a signal, a result, the reasons of peers, their exit statuses.
-func (o outcome) status(done *event.Done, disagree error) int {
-	quorum := slices.ContainsFunc(o.exits, func(e Exit) bool { return e.Code == StatusQuorum })
+// end returns what has become of the job. A mistake may be found after the last process has ended.
+func (o outcome) end() job.Verdict {
 	switch {
 	case o.signal != 0:
-		return 128 + int(o.signal)
-	case disagree != nil, o.mistake != "": // a peer that did not learn of the mistake may have a result, which is wrong
-		return 1
-	case done != nil && o.resultSurvived(): // a dead peer cost only its share of one step
-		return 0
-	case done != nil:
-		return 1
-	case o.gaveUp || quorum:
-		return StatusQuorum
-	case slices.ContainsFunc(o.exits, func(e Exit) bool { return e.kicked }) && !o.anyFinished():
-		return 1 // the job goes on without these peers, which cannot report its result
-	case o.member && o.leaveSignal() != 0:
-		return 128 + int(o.leaveSignal())
-	case o.member && o.anyFinished():
-		return 0 // a user's own loop, which reports no result, has ended with status 0
-	case o.stopped():
-		return 0
-	case len(o.failures()) > 0:
-		return 1
+		return job.JobInterrupted
+	case o.mistake != "":
+		return job.JobMistaken
 	}
-	return 0
+	return o.over.Verdict
 }
 
-// summary describes in one line how a job ended with status, "" if the result says it all. at is
-// the step that the job has reached, as in " at step 3 of 10", or "". A mistake that a peer has
-// reported is the cause of all that follows.
-func (o outcome) summary(done *event.Done, status int, at string) string {
+// status returns the launcher's exit status.
+func (o outcome) status() int {
+	switch by := o.leaveSignal(); {
+	case o.signal != 0:
+		return 128 + int(o.signal)
+	case o.mistake != "":
+		return 1
+	case o.over.Verdict == job.JobStopped && o.member && by != 0:
+		return 128 + int(by)
+	}
+	return o.over.Status
+}
+
+// cause returns the end of the process that is the cause of the others, if it is known.
+func (o outcome) cause() (Exit, bool) {
+	for _, e := range slices.Backward(o.exits) {
+		if e.Index == o.over.Cause {
+			return e, true
+		}
+	}
+	return Exit{}, false
+}
+
+// summary describes in one line how a job ended, "" if the result says it all. at is the step that the
+// job has reached, as in " at step 3 of 10", or "".
+func (o outcome) summary(at string) string {
 	failures := o.failures()
 	// after has the failures of peers that had already reported the result.
 	after := slices.DeleteFunc(slices.Clone(failures), func(e Exit) bool { return !e.result })
-	switch {
-	case o.mistake != "":
-		return clip("the job fails by a mistake of its program: "+o.mistake, lineRoom)
-	case status == 0 && done == nil && o.stopped() && !o.member:
-		return "the job was stopped before all had joined: it has no result"
-	case status == 0 && done == nil && o.stopped():
-		return "the job was stopped" + at + ": it has no result"
-	case len(failures) == 0 || !o.member:
+	switch o.end() {
+	case job.JobInterrupted, job.JobGroupless: // nobody needs a reason
 		return ""
-	case done != nil && status != 0:
-		return fmt.Sprintf("the job fails: it had a result, but then %s", formatExits(after))
-	case done != nil && len(after) == len(failures):
-		return fmt.Sprintf("the job finished, though at its end %s", formatExits(failures))
-	case status == 0:
-		return fmt.Sprintf("the job finished, but before its end %s", formatExits(failures))
+	case job.JobMistaken:
+		return clip("the job fails by a mistake of its program: "+o.formatMistake(), lineRoom)
+	case job.JobDisagrees:
+		_, err := agreeDone(o.dones)
+		return fmt.Sprint(err)
+	case job.JobSpoiled:
+		return "the job fails: it had a result, but then " + formatExits(after)
+	case job.JobFinished:
+		switch {
+		case len(failures) == 0:
+			return ""
+		case len(after) == len(failures):
+			return "the job finished, though at its end " + formatExits(failures)
+		}
+		return "the job finished, but before its end " + formatExits(failures)
+	case job.JobStopped:
+		if !o.member {
+			return "the job was stopped before all had joined: it has no result"
+		}
+		return "the job was stopped" + at + ": it has no result"
+	case job.JobPutOut:
+		return "all peers of this elrun were put out of the job" + at + "; other members may go on"
+	case job.JobUnclosed:
+		return "the job did not finish: its peers have ended" + at + " without the end of their loops; end a loop by Turn.Stop, and close the group"
+	case job.JobRefused:
+		return clip("the newcomers were refused: "+o.refused, lineRoom)
 	}
-	return fmt.Sprintf("the job did not finish; likely cause: %s", formatExits(failures[:1]))
+	switch e, ok := o.cause(); {
+	case ok:
+		return "the job did not finish; likely cause: " + formatExits([]Exit{e})
+	case len(failures) > 0:
+		return "the job did not finish; likely cause: " + formatExits(failures[:1])
+	}
+	return ""
+}
+
+// formatMistake names the peer that has found the mistake, if it is one, and the text names nobody.
+func (o outcome) formatMistake() string {
+	if len(o.finders) != 1 || strings.Contains(o.mistake, "peer ") || strings.Contains(o.mistake, "rank ") {
+		return o.mistake
+	}
+	return fmt.Sprintf("peer %d: %s", o.finders[0], o.mistake)
+}
+
+// formatAbort says why there is no job to join.
+func (o outcome) formatAbort(a job.Abort) string {
+	switch a.Why {
+	case job.EndedEarly:
+		for _, e := range slices.Backward(o.exits) {
+			if e.Index == a.Who {
+				return fmt.Sprintf("peer %d %v before all had joined", e.Index, e)
+			}
+		}
+		return fmt.Sprintf("peer %d could not be started", a.Who)
+	case job.Mistaken:
+		return clip("the job fails by a mistake of its program: "+o.mistake, maxNote)
+	}
+	if o.stopping {
+		return "elrun stop has ended the job"
+	}
+	return "the job is ending"
 }
 
 // shownExits bounds the number of different ends of processes in a line.
@@ -198,11 +213,12 @@ func groupExits(exits []Exit) (groups [][]Exit) {
 // maxIndices bounds the text of formatIndices, in bytes.
 const maxIndices = 60
 
-// formatAlike describes processes that ended alike, as in "peers 0-3 exited with status 1".
+// formatAlike describes processes that ended alike, as in "peers 0-3 exited with status 1". A peer that was
+// started again may have ended several times.
 func formatAlike(exits []Exit) string {
-	if len(exits) == 1 {
-		e := exits[0]
-		return fmt.Sprintf("peer %d (pid %d) %v", e.Index, e.PID, e)
+	last := exits[len(exits)-1]
+	if !slices.ContainsFunc(exits, func(e Exit) bool { return e.Index != last.Index }) {
+		return fmt.Sprintf("peer %d (pid %d) %v", last.Index, last.PID, last)
 	}
 	var indices []int
 	for _, e := range exits {
@@ -248,7 +264,10 @@ func agreeDone(reports []doneReport) (*event.Done, error) {
 	a := reports[0]
 	for _, b := range reports[1:] {
 		// The hash covers all parameters, so one comparison finds any difference.
-		if b.done.SHA256 != a.done.SHA256 {
+		switch {
+		case a.done.SHA256 == "": // this peer has none to compare
+			a = b
+		case b.done.SHA256 != "" && b.done.SHA256 != a.done.SHA256:
 			return nil, fmt.Errorf("%w: sha256 of peer %d is %s, of peer %d %s",
 				errDisagree, a.index, clip(a.done.SHA256, shownDigits), b.index, clip(b.done.SHA256, shownDigits))
 		}

@@ -272,3 +272,39 @@ func (p *peer) contacts() []elastic.Member {
 	all := slices.Concat(p.known().Members, p.order.Contacts, p.found.members())
 	return slices.DeleteFunc(all, func(m elastic.Member) bool { return p.a.isDead(m.ID) })
 }
+
+// handleOrder carries out a launcher's order after its answer to hello. It does not block. A peer that is
+// told Again says hello another time, unless it has become a member meanwhile.
+func (p *peer) handleOrder(g *elastic.Group, m message) {
+	switch {
+	case m.Pass != nil:
+		p.passes.put(*m.Pass)
+	case m.Finished:
+		g.Admin().Finished()
+	case m.Abort != "":
+		g.Admin().Abort(m.Abort)
+	case m.Again:
+		go func() { // it waits for the group, and the caller must not
+			if g.Admin().Again() {
+				p.mu.Lock()
+				self := p.id.ep.Self
+				p.mu.Unlock()
+				p.a.post(message{Hello: &self}, result)
+			}
+		}()
+	case m.Start != nil && len(m.Start.Peers) > 0:
+		p.mu.Lock()
+		id := p.id
+		p.latest = known{Members: m.Start.Peers}
+		p.mu.Unlock()
+		_ = id.joinFirstView(m.Start.Peers) // an invalid address concerns one member only
+		g.Admin().Begin(m.Start.Peers)
+	case m.Start != nil: // members live after all
+		p.mu.Lock()
+		if p.latest.Epoch == 0 {
+			p.latest = known{Members: m.Start.Contacts}
+		}
+		p.mu.Unlock()
+		g.Admin().Resume()
+	}
+}

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"maps"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -155,9 +153,6 @@ func (s *processes) all() iter.Seq[*child] {
 	}
 }
 
-// running returns the local indices of the running peers, in ascending order.
-func (s *processes) running() []int { return slices.Sorted(maps.Keys(s.peers)) }
-
 // count describes the number of running peers, as in "2 peers".
 func (s *processes) count() string { return plural(len(s.peers), "peer", "peers") }
 
@@ -169,45 +164,31 @@ func (s *processes) pids() (out []int) {
 	return out
 }
 
-// leaving returns the local indices of the peers that have been asked to leave, in no order.
-func (s *processes) leaving() []int {
-	var out []int
-	for i, c := range s.peers {
-		if !c.asked.IsZero() {
+// staying returns the running peers that were not asked to leave, on a host, or on all hosts if it has no
+// name.
+func (s *processes) staying(host string) (out []*child) {
+	for _, c := range s.peers {
+		if c.asked.IsZero() && (host == "" || c.host == host) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// seatsOn returns the indices of the peers that run on a host, or would be started there.
+func (s *processes) seatsOn(h *remoteHost) (out []int) {
+	for i := range maxPeers {
+		if c := s.peers[i]; c != nil && c.host == h.Name || c == nil && s.hosts.assignedHost(i) == h {
 			out = append(out, i)
 		}
 	}
 	return out
 }
 
-// leaves records that peer i leaves as asked, and when it has left the group; left is zero before. A
-// request that comes after the result changes nothing.
-func (s *processes) leaves(i int, left time.Time) {
-	if c := s.peers[i]; c != nil && !c.result {
-		c.leaves, c.left = true, left
-	}
-}
-
-// deliver sends messages to the peers that are running.
-func (s *processes) deliver(messages []peerMessage) {
-	for _, l := range messages {
-		if c := s.peers[l.to]; c != nil {
-			c.send(l.msg)
-		}
-	}
-}
-
 // signal sends a signal to the process groups of all processes.
 func (s *processes) signal(sig syscall.Signal) {
 	for c := range s.all() {
 		c.signal(sig)
-	}
-}
-
-// ask asks all peers to leave. Services and tasks are stopped later, in their order.
-func (s *processes) ask(sig syscall.Signal) {
-	for _, c := range s.peers {
-		c.ask(sig)
 	}
 }
 
@@ -226,17 +207,4 @@ func (s *processes) resume() {
 		s.suspended = false
 		s.signal(syscall.SIGCONT)
 	}
-}
-
-// killOverdue kills the peers that still run when grace has passed since they were asked to leave.
-// It returns a line about each of them.
-func (s *processes) killOverdue(now time.Time, grace time.Duration) (lines []string) {
-	for _, c := range s.peers {
-		if !c.asked.IsZero() && now.Sub(c.asked) > grace {
-			lines = append(lines, fmt.Sprintf("peer %d still runs %v after it was asked to leave; killing it", c.index, grace))
-			c.asked, c.late = now, true
-			c.signal(syscall.SIGKILL)
-		}
-	}
-	return lines
 }

@@ -135,8 +135,8 @@ func (h *remoteHost) handle(f frame) {
 		case p.taken <- *f.Taken:
 		default: // no part was sent
 		}
-	case f.Stopped:
-		p.to.halted(f.PID)
+	case f.Halt != nil:
+		p.to.halted(*f.Halt)
 	case f.Dying != "":
 		p.to.dying(f.Dying)
 	case f.Exit != nil:
@@ -400,8 +400,8 @@ func (p *remote) pid() int {
 	return p.processID
 }
 
-// suspect implements process.
-func (p *remote) suspect() (pid int, halted bool) {
-	p.h.send(frame{Index: p.index, order: order{Suspect: true}})
-	return 0, false
+// look implements process.
+func (p *remote) look() (r haltReport, now bool) {
+	p.h.send(frame{Index: p.index, order: order{Look: true}})
+	return haltReport{}, false
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/elrun/elrun/elastic"
@@ -81,14 +80,17 @@ func (o retryOrder) String() string {
 // repeats finds a part that ends the processes of its peers, from what a launcher knows. It does no
 // I/O, reads no clock, and is not safe for concurrent use.
 type repeats struct {
-	parts  map[int]retryOrder // by local index: the part that the peer computes again
-	deaths map[string]death   // by short ID: members that have ended by themselves
-	open   []openRetry        // without an answer
-	// mistake is the first part that has ended two processes, with the cause; "" for none. found is
-	// when it was found.
-	mistake string
-	found   time.Time
-	asked   bool // the peers that are left have been asked to leave
+	parts   map[int]retryOrder // by local index: the part that the peer computes again
+	deaths  map[string]death   // by short ID: members that have ended by themselves
+	open    []openRetry        // without an answer
+	mistake string             // the first part that has ended two processes, with the cause; "" for none
+	told    bool               // the job has been told of the mistake
+}
+
+// peerMessage is a message to one peer.
+type peerMessage struct {
+	to  int
+	msg message
 }
 
 // death is the end of a process by itself.
@@ -163,7 +165,7 @@ func (r *repeats) judge(now time.Time) (wait bool) {
 			if !known && now.Sub(second.exit.at) < leftover {
 				return true
 			}
-			r.found, r.mistake = now, fmt.Sprintf("%v: peers %d and %d %v", second.part, first.exit.Index, second.exit.Index, second.exit)
+			r.mistake = fmt.Sprintf("%v: peers %d and %d %v", second.part, first.exit.Index, second.exit.Index, second.exit)
 			if text != "" {
 				r.mistake += ": " + text
 			}
@@ -203,25 +205,18 @@ func (r *repeats) mayEndAgain(of []string, running func(short string) (index int
 }
 
 // judge answers the peers that are about to compute a part again. If the part is a mistake of the
-// program, the peer that has asked ends the loops of all members. Peers that are left later are asked
-// to leave.
+// program, the peer that has asked ends the loops of all members.
 func (s *supervisor) judge(now time.Time) {
-	s.procs.deliver(s.repeats.decisions(now, func(short string) (index int, ok bool) {
-		i := s.rendezvous.index(short)
-		return i, s.procs.peers[i] != nil && s.rendezvous.shortID(i) == short
-	}))
-	if s.repeats.mistake == "" || s.repeats.asked {
-		return
+	for _, a := range s.repeats.decisions(now, func(short string) (index int, ok bool) {
+		i := s.roster.index(short)
+		return i, s.procs.peers[i] != nil && s.roster.shortID(i) == short
+	}) {
+		s.send(a.to, a.msg)
 	}
-	s.mistaken(s.repeats.mistake)
-	if now.Sub(s.repeats.found) < decisionPatience {
-		return
+	if s.repeats.mistake != "" && !s.repeats.told {
+		s.repeats.told = true
+		s.mistaken(-1, s.repeats.mistake)
 	}
-	s.repeats.asked = true
-	for _, c := range s.procs.peers {
-		c.asked = cmp.Or(c.asked, now)
-	}
-	s.procs.ask(syscall.SIGTERM)
 }
 
 // retry implements elastic.Config.OnRetry.

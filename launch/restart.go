@@ -12,9 +12,9 @@ const (
 	longPause  = time.Minute
 )
 
-// restarts decides whether a crashed peer is restarted, and after which pause. Without the pause a
-// peer that dies at once each time would use up the machine's time and cause a view change at each
-// join. It reads no clock and is not safe for concurrent use.
+// restarts decides whether a failed node of a program is restarted, and after which pause. Without the
+// pause a node that fails at once each time would use up the machine's time. For peers, package
+// internal/job decides. It reads no clock and is not safe for concurrent use.
 type restarts struct {
 	limit int           // restarts that are allowed in all
 	left  int           // remaining restarts
@@ -22,14 +22,10 @@ type restarts struct {
 	pause time.Duration // before the second restart in a row
 }
 
-// newRestarts returns a restarts that allows n restarts in all. nodePlan has a restarts for each
-// node; the supervisor has one restarts for all peers.
+// newRestarts returns a restarts that allows n restarts in all.
 func newRestarts(n int) *restarts {
 	return &restarts{limit: n, left: n, quick: make(map[int]int), pause: firstPause}
 }
-
-// allow allows n further restarts.
-func (r *restarts) allow(n int) { r.limit, r.left = r.limit+n, r.left+n }
 
 // used returns the number of restarts so far.
 func (r *restarts) used() int { return r.limit - r.left }

@@ -69,14 +69,12 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if risky := r.o.plaintextRisk(); risky != "" {
 		r.report.printf("%s", risky)
 	}
-	for i := range r.peers.want {
-		if err := r.peers.spawn(i, r.peers.want, nil); err != nil {
-			r.outcome.signal = syscall.SIGKILL // the deaths after this are not reported
-			r.killAll()
-			r.loop(ctx)
-			_ = r.closeConsole(ctx, "")
-			return Result{}, startError(o.Program, err)
-		}
+	if err := r.peers.start(); err != nil {
+		r.outcome.signal = syscall.SIGKILL // the deaths after this are not reported
+		r.peers.killAll()
+		r.loop(ctx)
+		_ = r.closeConsole(ctx, "")
+		return Result{}, startError(o.Program, err)
 	}
 	r.procs.giveInput()
 	r.discovery.start(ctx, r.o.Network.Discovery, sought, r.report.console.say)

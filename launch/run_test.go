@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/elrun/elrun/launch/internal/job"
 )
 
 // runShell runs a shell script as every peer and returns what it printed.
@@ -113,8 +115,11 @@ func TestRunStatus(t *testing.T) {
 // A shell script can use the protocol directly.
 const sayHello = `printf '{"hello":{"id":"peer-%s"}}\n' $ELRUN_INDEX >&3; read -r answer <&3; `
 
+// sayComplete says that a loop has come to its end.
+const sayComplete = `printf '{"event":{"event":"complete","peer":"peer-%s"}}\n' $ELRUN_INDEX >&3; `
+
 func TestRunPeersMeet(t *testing.T) {
-	res, out, err := runShell(t, sayHello+`echo "$answer"`, Options{Peers: 2})
+	res, out, err := runShell(t, sayHello+`echo "$answer"; `+sayComplete, Options{Peers: 2})
 	if res.Status != 0 || err != "" || strings.Count(out, `"id":"peer-0"`) != 2 || strings.Count(out, `"index":1`) != 2 ||
 		strings.Count(out, `"sole":true`) != 2 {
 		t.Errorf("result %+v, stdout %q, stderr %q", res, out, err)
@@ -319,6 +324,7 @@ func TestRunCancelledThenSignalled(t *testing.T) {
 	out := r.o.Output.Stderr.(*expecting)
 	p := &silentProcess{}
 	r.procs.peers[0] = &child{process: p}
+	r.peers.job, _ = job.New(job.Config{Peers: 1, Grace: time.Hour})
 	now := time.Now()
 	r.cancel(errors.New("the machine goes"), now)
 	r.cancel(errors.New("once more"), now)

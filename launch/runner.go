@@ -1,13 +1,13 @@
 package launch
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"syscall"
 	"time"
 
 	"github.com/elrun/elrun/internal/printable"
+	"github.com/elrun/elrun/launch/internal/job"
 )
 
 // runner is a job in progress. The goroutine of Run owns it:
@@ -18,9 +18,9 @@ import (
 // runner react to notices (events.go) and signals. Its parts hold the state:
 //
 //	procs       the processes that run, and the hosts on which they do
-//	peers       how many peers there should be, and their restarts
+//	peers       carries out the decisions about the life of the job
 //	graph       the services and tasks of a Program
-//	rendezvous  which peers have said hello, and the answer to each
+//	roster      the IDs of the peers, and the state of the group
 //	report      lines and the progress line for people
 //	membership, stalls, joinQueue, failures
 //	            which lines people get about members, stalls, newcomers and failures
@@ -36,7 +36,7 @@ type runner struct {
 	report *reporter
 
 	// State from the peers' reports, kept by parts without I/O.
-	rendezvous *rendezvous
+	roster     *roster
 	membership *membershipLog
 	stalls     stalls
 	joinQueue  joinQueue
@@ -46,12 +46,13 @@ type runner struct {
 	discovery discoveryState
 	calls     calls // from the control socket of this launcher
 
-	interruption interruption     // meaningful once outcome.signal is set
-	killing      <-chan time.Time // fires at the end of the peers' grace period; nil if none runs
+	interruption interruption // meaningful once outcome.signal is set
+	looked       time.Time    // when it last looked which processes of this host are stopped
 }
 
 const (
 	tickPeriod = 100 * time.Millisecond // interval of tick
+	lookPeriod = time.Second            // interval of the looks whether a process is stopped
 	// consolePatience is how long the launcher waits, at the end of an interrupted job, for a
 	// console whose output blocks.
 	consolePatience = 2 * time.Second
@@ -60,20 +61,15 @@ const (
 // newRunner returns the runner of a job that has not been started. path is the path of the program.
 // The runner owns the processes that it starts: all of them have ended when loop returns.
 func newRunner(o Options, path string, order startOrder) *runner {
-	group := newRendezvous(o.Peers, order, o.Join)
-	r := &runner{o: &o, begun: time.Now(), calls: newCalls(), rendezvous: group, report: newReporter(&o.Output, group.leads)}
+	group := newRoster(order)
+	r := &runner{o: &o, begun: time.Now(), calls: newCalls(), roster: group, report: newReporter(&o.Output, group.leads)}
 	r.membership = newMembershipLog(o.Membership.MinPeers, group.describe, func(id string) bool { return group.index(id) >= 0 })
 	if len(o.Remote.Hosts) == 0 {
 		r.membership.load, r.stalls.load = hostOverload, hostOverload
 	}
 	r.procs = newProcesses(&o, path, r.report.console)
-	r.peers = &supervisor{o: &o, procs: r.procs, report: r.report, rendezvous: group, joinQueue: &r.joinQueue,
-		mistaken: func(what string) {
-			r.outcome.mistake = cmp.Or(r.outcome.mistake, what)
-			r.peers.cancelRestarts()
-			group.finished = true // for peers that wait to join
-		},
-		finished: func() bool { return r.membership.done }, want: o.Peers, restarts: newRestarts(o.Membership.Restart)}
+	r.peers = newSupervisor(&o, r.procs, r.report, group)
+	r.peers.joinQueue, r.peers.membership, r.peers.outcome = &r.joinQueue, r.membership, &r.outcome
 	return r
 }
 
@@ -101,12 +97,6 @@ func (r *runner) loop(ctx context.Context) {
 			if r.outcome.signal == 0 { // a closed terminal sends SIGHUP as well
 				r.interrupt(syscall.SIGPIPE, time.Now())
 			}
-		case <-r.killing:
-			r.report.printf("peers still run %v after they were asked to end; killing them", r.o.Grace)
-			for _, c := range r.procs.peers {
-				c.late = true
-			}
-			r.killAll()
 		case now := <-tick.C:
 			r.tick(now)
 		}
@@ -114,8 +104,8 @@ func (r *runner) loop(ctx context.Context) {
 	r.procs.work.Wait()
 	r.peers.judge(time.Now())
 	_, _ = listControls() // removes the sockets of killed peers
-	r.report.lines(r.failures.take(r.rendezvous.isWaiting()))
-	r.report.lines(r.stalls.due(time.Time{}, r.peers.want, r.rendezvous.describe))
+	r.report.lines(r.failures.take(r.isWaiting()))
+	r.report.lines(r.stalls.due(time.Time{}, r.peers.want, r.roster.describe))
 	r.report.shared(r.membership.finish())
 }
 
@@ -124,52 +114,42 @@ func (r *runner) isActive() bool { return r.peers.isActive() || r.graph.isActive
 
 // tick does everything that is due at now.
 func (r *runner) tick(now time.Time) {
-	r.report.lines(r.failures.due(now, r.rendezvous.isWaiting()))
+	r.report.lines(r.failures.due(now, r.isWaiting()))
 	r.procs.hosts.beat(now)
 	r.answerOverdue(now)
 	r.peers.judge(now)
-	r.report.lines(r.stalls.due(now, r.peers.want, r.rendezvous.describe))
+	r.report.lines(r.stalls.due(now, r.peers.want, r.roster.describe))
 	r.report.shared(r.membership.due(now))
 	if !r.outcome.ending() {
 		r.report.lines(r.joinQueue.due(now))
 	}
-	r.peers.restartDue(now)
+	if now.Sub(r.looked) >= lookPeriod {
+		r.looked = now
+		r.lookAll()
+	}
+	r.peers.record(job.Tick{})
 	r.graph.runDue(now)
-	r.report.lines(r.procs.killOverdue(now, r.o.Grace))
 	r.report.showProgress(now)
 }
 
-// killAll kills all process groups and stops waiting for output.
-func (r *runner) killAll() {
-	r.killing = nil
-	r.report.console.abandon()
-	r.procs.signal(syscall.SIGKILL)
-	r.procs.hosts.cutOff()
+// isWaiting reports whether programs run that do not form a group yet.
+func (r *runner) isWaiting() bool {
+	return !r.o.Join && r.peers.generation == 0 && len(r.procs.peers) > 0
 }
 
 // finish determines the result and prints the job's last line.
 func (r *runner) finish(ctx context.Context) Result {
 	slices.SortFunc(r.outcome.exits, func(a, b Exit) int { return a.at.Compare(b.at) })
-	r.outcome.member = r.rendezvous.started
 	done, err := agreeDone(r.outcome.dones)
 	last := ""
 	// If the peers disagree about the result, the job fails; otherwise the result is the last line
 	// of the output.
-	switch {
-	case err != nil:
-		r.report.printf("%v", err)
-	case done != nil && r.report.isLeading() && r.outcome.mistake == "":
+	if err == nil && done != nil && r.report.isLeading() && r.outcome.mistake == "" {
 		last = printable.Line(done.Line())
 	}
-	status := r.outcome.status(done, err)
-	reason := r.outcome.summary(done, status, r.report.progress.position())
-	// After an interruption nobody needs a reason.
-	switch {
-	case err != nil:
-		reason = err.Error()
-	case r.outcome.signal != 0:
-		reason = ""
-	case reason != "":
+	status := r.outcome.status()
+	reason := r.outcome.summary(r.report.progress.position())
+	if reason != "" {
 		r.report.printf("%s", reason)
 	}
 	if failed := r.graph.failedNodes(); failed != "" && status == 0 {
@@ -182,7 +162,7 @@ func (r *runner) finish(ctx context.Context) Result {
 		status = 1
 	}
 	if r.outcome.signal != 0 { // a signal may have come while the console was stuck
-		status = r.outcome.status(done, err)
+		status = r.outcome.status()
 	}
 	return Result{Job: r.o.Job, Exits: r.outcome.exits, Done: done, Status: status}
 }

@@ -45,7 +45,8 @@ func TestExitString(t *testing.T) {
 }
 
 func TestWho(t *testing.T) {
-	r := newRendezvous(2, startOrder{}, false)
+	r := newRoster(startOrder{})
+	r.expect(1)
 	r.hello(1, elastic.Member{ID: "long-id-abcdefgh"})
 	r.learn(known{Members: []elastic.Member{{ID: "id-of-a-stranger", Host: "far"}}})
 	if got := r.describe("abcdefgh,stranger,nobody"); got != "peer 1 (abcdefgh), stranger@far, nobody" {

@@ -1,20 +1,19 @@
 package launch
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/elrun/elrun/launch/internal/job"
 )
 
 // scale changes the number of peers, in the job or on a host, as a user has asked, and answers the
 // request. A new host is connected first, while the job goes on.
 func (r *runner) scale(from int, o scaleOrder) {
 	hosts := r.procs.hosts
-	text, err := "", r.scalable()
+	text, err := "", error(nil)
 	switch {
-	case err != nil:
 	case o.Host == "":
 		text, err = r.peers.rescale(o.Peers)
 	case hosts == nil:
@@ -40,26 +39,10 @@ func (r *runner) answerScale(to, seq int, text string, err error) {
 	if err != nil {
 		result.Error = err.Error()
 	}
-	r.procs.deliver([]peerMessage{{to, message{Scaled: &result}}})
+	r.peers.send(to, message{Scaled: &result})
 }
 
-// scalable returns an error that explains why the number of peers cannot be changed now, or nil.
-func (r *runner) scalable() error {
-	switch {
-	case r.outcome.signal != 0:
-		return fmt.Errorf("elrun was interrupted: the job is ending")
-	case r.outcome.stopping:
-		return fmt.Errorf("the job is being stopped")
-	case r.membership.done:
-		return fmt.Errorf("the job has finished")
-	case !r.rendezvous.started:
-		return fmt.Errorf("not all peers have joined yet: try again later")
-	}
-	return nil
-}
-
-// hostConnected handles the result of the connection to an added host. It calls scalable again,
-// because the job may have ended or been interrupted meanwhile. If the user has got an answer
+// hostConnected handles the result of the connection to an added host. If the user has got an answer
 // before (answerOverdue), only the launcher's line tells the result.
 func (r *runner) hostConnected(a hostConnect) {
 	// Add the host even if the user has an answer already.
@@ -67,9 +50,6 @@ func (r *runner) hostConnected(a hostConnect) {
 	text, err := "", a.err
 	if err == nil {
 		a.host.run(r.report.console.say)
-		err = r.scalable()
-	}
-	if err == nil {
 		text, err = r.peers.rescaleHost(a.host, a.order.Peers)
 	}
 	if err != nil {
@@ -87,51 +67,72 @@ func (r *runner) answerOverdue(now time.Time) {
 	}
 }
 
-// scalePlan has the local peers to start and the local peers to ask to leave.
+// rescale changes the number of peers to n and returns a description.
+func (s *supervisor) rescale(n int) (string, error) {
+	if n < 1 || n > maxPeers {
+		return "", fmt.Errorf("%d peers: want 1 to %d", n, maxPeers)
+	}
+	before := len(s.procs.staying(""))
+	return s.scale(job.Scale{N: n}, n, plural(before, "local peer becomes", "local peers become"))
+}
+
+// rescaleHost changes the number of peers on a host to n and returns a description. Peers on the other
+// hosts stay as they are.
+func (s *supervisor) rescaleHost(h *remoteHost, n int) (string, error) {
+	before := len(s.procs.staying(h.Name))
+	all := len(s.procs.staying("")) - before + n
+	if n < 0 || all < 1 || all > maxPeers {
+		return "", fmt.Errorf("%d peers on all hosts: want 1 to %d; elrun stop ends the job", all, maxPeers)
+	}
+	// Set the slots to the requested number, so that later peers are placed accordingly.
+	h.Slots = max(1, n)
+	s.placing = h
+	defer func() { s.placing = nil }()
+	return s.scale(job.Scale{N: n, OnHost: true, Seats: s.procs.seatsOn(h)}, all, "host "+h.Name+": "+plural(before, "peer becomes", "peers become"))
+}
+
+// scale asks the job for another number of peers. all is the number of peers on all hosts after it. It
+// returns a line about what follows, which starts with begin.
+func (s *supervisor) scale(to job.Scale, all int, begin string) (string, error) {
+	before := s.want
+	s.want, s.unstarted = all, nil
+	var plan scalePlan
+	for _, o := range s.record(to) {
+		switch o := o.(type) {
+		case job.Unscaled:
+			s.want = before
+			return "", s.unscalable(o.Phase)
+		case job.Start:
+			plan.start = append(plan.start, o.Seat)
+		case job.Ask:
+			plan.leave = append(plan.leave, o.Seat)
+		}
+	}
+	if s.unstarted != nil {
+		return "", s.unstarted
+	}
+	text := fmt.Sprintf("%s %d: %v", begin, to.N, plan)
+	s.report.printf("scale: %s", text)
+	return text, nil
+}
+
+// unscalable explains why the number of peers cannot be changed in a phase of the job.
+func (s *supervisor) unscalable(p job.Phase) error {
+	switch {
+	case s.outcome.signal != 0:
+		return fmt.Errorf("elrun was interrupted: the job is ending")
+	case s.outcome.stopping:
+		return fmt.Errorf("the job is being stopped")
+	case p == job.Forming:
+		return fmt.Errorf("not all peers have joined yet: try again later")
+	case p == job.Finished:
+		return fmt.Errorf("the job has finished")
+	}
+	return fmt.Errorf("the job is ending")
+}
+
+// scalePlan has the local peers that start and those that are asked to leave.
 type scalePlan struct{ start, leave []int }
-
-// planScale returns the plan that changes the number of remaining peers to n. New peers get the
-// lowest free indices. Peers that still wait to join (waiting) are the first to leave, because the
-// members have the state of the job; of the members the highest indices leave. leaving lists the
-// running peers that have been asked to leave already, and taken lists the indices in use on other
-// hosts. planScale changes none of the lists.
-func planScale(running, leaving, waiting, taken []int, n int) (scalePlan, error) {
-	if n < 0 || n > maxPeers {
-		return scalePlan{}, fmt.Errorf("%d peers: want at most %d", n, maxPeers)
-	}
-	var stay []int
-	for _, i := range running {
-		if !slices.Contains(leaving, i) {
-			stay = append(stay, i)
-		}
-	}
-	slices.Sort(stay)
-	slices.SortStableFunc(stay, func(a, b int) int {
-		return cmp.Compare(leaveOrder(waiting, a), leaveOrder(waiting, b))
-	})
-	// The lowest free indices start.
-	var p scalePlan
-	for i := 0; len(stay)+len(p.start) < n; i++ {
-		if !slices.Contains(running, i) && !slices.Contains(taken, i) {
-			p.start = append(p.start, i)
-		}
-	}
-	// The last peers of stay leave: waiting peers, then the highest indices.
-	for len(stay) > n {
-		last := len(stay) - 1
-		p.leave = append(p.leave, stay[last])
-		stay = stay[:last]
-	}
-	return p, nil
-}
-
-// leaveOrder returns 1 for peers that wait to join, which leave first, and 0 for members.
-func leaveOrder(waiting []int, index int) int {
-	if slices.Contains(waiting, index) {
-		return 1
-	}
-	return 0
-}
 
 // String describes the plan, as in "starting peers 2, 3".
 func (p scalePlan) String() string {

@@ -79,13 +79,13 @@ func TestStarterFailure(t *testing.T) {
 
 // Of several launchers the one whose peer has rank 0 reports the progress.
 func TestLeads(t *testing.T) {
-	former, joiner := met(t, 1), newRendezvous(1, startOrder{Launcher: "other"}, true)
+	former, joiner := rosterOf(1, testOrder()), newRoster(startOrder{Launcher: "other"})
 	ours, theirs := elastic.Member{ID: peerID(0), Launcher: "launcher"}, elastic.Member{ID: peerID(1), Launcher: "other"}
 	if !former.leads() || joiner.leads() {
 		t.Error("before a view of both")
 	}
 	for i, members := range [][]elastic.Member{{ours, theirs}, {theirs, ours}, {theirs}} {
-		for _, r := range []*rendezvous{former, joiner} {
+		for _, r := range []*roster{former, joiner} {
 			r.learn(known{Epoch: uint64(i) + 2, Members: members})
 		}
 		if former.leads() != (i == 0) || joiner.leads() != (i > 0) {

@@ -1,48 +1,132 @@
 package launch
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"syscall"
 	"time"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/launch/internal/job"
 )
 
-// supervisor keeps the wanted number of this launcher's peers running: it starts them, restarts
-// those that crash, and starts or stops some when a user wants another number. The launcher's loop
-// owns it. It reads the state of the group from rendezvous and joinQueue, and tells the rendezvous
-// to expect each peer that it starts later.
+// supervisor carries out the decisions of package job: it starts, asks and kills the processes of
+// peers, answers their hellos, and tells them of deaths. The launcher's loop owns it, and tells it what
+// it notices:
+//
+//	notice --> input --> record --> job --> outputs --> carry
+//
+// It makes no decision about the life of the job itself.
 type supervisor struct {
 	o          *Options
 	procs      *processes
 	report     *reporter
-	rendezvous *rendezvous
+	roster     *roster
 	joinQueue  *joinQueue
-	// repeats looks for a part that ends its peers, which is a mistake of the program: mistaken
-	// records it.
-	repeats  repeats
-	mistaken func(what string)
-	finished func() bool // whether a peer has finished the job
+	membership *membershipLog
+	outcome    *outcome
+	// repeats looks for a part that ends its peers, which is a mistake of the program.
+	repeats repeats
 
-	want     int // number of peers
-	restarts *restarts
-	pending  []pendingRestart
+	job        *job.Job          // nil before start
+	later      []job.Input       // facts that have come from carrying out outputs
+	begun      time.Time         // when the clock of the job began
+	want       int               // number of peers
+	placing    *remoteHost       // where the processes start that a user has asked for on a host; else nil
+	unstarted  error             // the last process that could not be started
+	generation int               // of the present group; 0 before the first
+	restarts   int               // that are allowed in all
+	restarted  int               // restarts so far
+	died       map[int]time.Time // by seat: when the process ended that is to be started again
+	killed     bool              // all processes were killed after a signal
 }
 
-// pendingRestart is a scheduled restart of a peer.
-type pendingRestart struct {
-	index int
-	died  time.Time
-	at    time.Time
+// newSupervisor returns the supervisor of a job whose processes have not been started.
+func newSupervisor(o *Options, procs *processes, report *reporter, group *roster) *supervisor {
+	return &supervisor{o: o, procs: procs, report: report, roster: group, begun: time.Now(), want: o.Peers,
+		restarts: o.Membership.Restart, died: make(map[int]time.Time)}
 }
 
-// isActive reports whether a peer is running or will be restarted. A restarted peer joins the group
-// as a newcomer, so there must be a running peer of this launcher, or a member of another launcher.
-func (s *supervisor) isActive() bool {
-	return len(s.procs.peers) > 0 || len(s.pending) > 0 && s.rendezvous.hasForeignMembers() && !s.finished()
+// start starts the job and its processes. After an error it has asked those to end that it has started.
+func (s *supervisor) start() error {
+	var outs []job.Output
+	s.job, outs = job.New(job.Config{Peers: s.want, Restarts: s.restarts, Join: s.o.Join, StartTimeout: s.o.Membership.StartTimeout, Grace: s.o.Grace})
+	s.carry(outs)
+	return s.unstarted
+}
+
+// isActive reports whether a process is running or will be started.
+func (s *supervisor) isActive() bool { return s.outcome.over == nil }
+
+// record tells the job a fact, carries out all that follows, and returns the outputs of this fact.
+func (s *supervisor) record(in job.Input) []job.Output {
+	s.carry(s.job.Step(job.Tick{Now: time.Since(s.begun)}))
+	outs := s.job.Step(in)
+	s.carry(outs)
+	return outs
+}
+
+// carry carries out outputs, and those that follow from them.
+func (s *supervisor) carry(outs []job.Output) {
+	for _, o := range outs {
+		s.carryOut(o)
+	}
+	for len(s.later) > 0 {
+		next := s.later[0]
+		s.later = s.later[1:]
+		for _, o := range s.job.Step(next) {
+			s.carryOut(o)
+		}
+	}
+}
+
+// carryOut carries out an output.
+func (s *supervisor) carryOut(o job.Output) {
+	switch o := o.(type) {
+	case job.Start:
+		s.spawnIn(o.Seat)
+	case job.First:
+		s.first(o)
+	case job.Join:
+		s.joinQueue.add(o.Seat, s.roster.shortID(o.Seat), time.Now())
+		s.send(o.Seat, s.roster.join(o.Seat))
+	case job.Pass:
+		if m, ok := s.roster.pass(o.ID); ok {
+			s.send(o.Seat, m)
+		}
+	case job.Finish:
+		s.send(o.Seat, message{Finished: true})
+	case job.Abort:
+		s.send(o.Seat, message{Abort: s.outcome.formatAbort(o)})
+	case job.Hold:
+		s.send(o.Seat, message{Again: true})
+	case job.Dead:
+		s.send(o.Seat, message{Dead: s.roster.full(o.ID)})
+	case job.Ended:
+		if o.Again {
+			s.died[o.Seat] = time.Now()
+		}
+	case job.Obituary: // nobody else can be told
+		s.later = append(s.later, job.Told(o))
+	case job.Ask:
+		if c := s.procs.peers[o.Seat]; c != nil {
+			c.asked = time.Now()
+			c.ask(s.leaveSignal())
+		}
+	case job.Kill:
+		s.kill(o.Seat)
+	case job.Over:
+		s.outcome.over = &o
+	}
+}
+
+// send sends a message to the process in a seat.
+func (s *supervisor) send(seat int, m message) {
+	if c := s.procs.peers[seat]; c != nil {
+		c.send(m)
+	}
 }
 
 // environment returns the environment of the process with an index. n is the number of peers.
@@ -54,156 +138,195 @@ func (s *supervisor) environment(index, n int) environment {
 // listen returns the Listen value of a process that is started now: all interfaces if the job has
 // been opened, otherwise the option.
 func (s *supervisor) listen() string {
-	if s.o.Network.Listen == listenAuto && s.rendezvous.latest.Open {
+	if s.o.Network.Listen == listenAuto && s.roster.latest.Open {
 		return listenAll
 	}
 	return s.o.Network.Listen
 }
 
-// spawn starts the process of peer index, one of n peers. first is an event about the start for the
-// event log, or nil. During a start signals wait in their channel.
-func (s *supervisor) spawn(index, n int, first []byte) error {
-	return s.procs.startPeer(s.environment(index, max(n, index+1)), n, first)
-}
-
-// startLate starts peer index, one of n, in a running group.
-func (s *supervisor) startLate(index, n int, first []byte) error {
-	if err := s.spawn(index, n, first); err != nil {
-		return err
+// spawnIn starts the process of a seat. During a start signals wait in their channel. The first event
+// of a process that is started again tells how long the peer was missing.
+func (s *supervisor) spawnIn(seat int) {
+	var first []byte
+	died, again := s.died[seat]
+	delete(s.died, seat)
+	now := time.Now()
+	if again {
+		first, _ = json.Marshal(event.Event{Time: now, Peer: elastic.ID(s.roster.order.Launcher).Short(), Index: seat,
+			Body: event.Restart{MS: float64(now.Sub(died)) / float64(time.Millisecond)}})
 	}
-	s.rendezvous.expect(index)
-	return nil
-}
-
-// crashed schedules the restart of a crashed peer, if the options allow it. life is the time from
-// start to end of the process. A peer that ended because its group gave up is not restarted: its
-// end is no crash.
-func (s *supervisor) crashed(e Exit, life time.Duration, now time.Time) {
-	if s.restarts.limit == 0 || s.finished() || e.Code == StatusQuorum {
+	if s.placing != nil {
+		s.procs.hosts.assignTo(seat, s.placing)
+	}
+	if err := s.procs.startPeer(s.environment(seat, max(s.want, seat+1)), s.want, first); err != nil {
+		s.unstarted = err
+		if again {
+			s.report.printf("peer %d cannot be started again: %v", seat, err)
+		}
+		s.later = append(s.later, job.Exit{Seat: seat, Code: statusNotStarted})
 		return
 	}
-	// A restarted peer gets its state from a member, and no member is left.
-	if len(s.procs.peers) == 0 && !s.rendezvous.hasForeignMembers() {
-		s.report.printf("peer %d is not started again: there is no peer left that it could join", e.Index)
+	s.roster.expect(seat)
+	if again {
+		s.restarted++
+		s.report.printf("peer %d is started again, as a new member (restart %d of %d)", seat, s.restarted, s.restarts)
+	}
+}
+
+// first tells a peer the members of a first view.
+func (s *supervisor) first(o job.First) {
+	if o.Generation > s.generation {
+		program := s.roster.peers[o.Seat].program
+		if s.generation > 0 {
+			s.again(o.Members, program > s.roster.program)
+		}
+		s.generation = o.Generation
+		s.outcome.member = true
+		s.roster.begin(o.Members, program)
+	}
+	s.send(o.Seat, s.roster.first(o.Members))
+}
+
+// again reports that peers form another group, after all members of the last one have gone. If they run
+// a further program, its result becomes the result of the job.
+func (s *supervisor) again(members []job.ID, further bool) {
+	// The lines about the old group come before the line about the new one.
+	s.report.lines(s.membership.reset())
+	s.report.beginAgain()
+	if !further {
+		var seats []int
+		for _, id := range members {
+			seats = append(seats, s.roster.index(string(id)))
+		}
+		s.report.printf("no member of the job is left; %s, which waited to join, %s", listPeers(seats),
+			map[bool]string{true: "begins anew", false: "begin anew"}[len(seats) == 1])
 		return
 	}
-	pause, again := s.restarts.decide(e.Index, life)
+	s.report.printf("all peers have finished a program and begun another one, which they run as a new group")
+	for _, c := range s.procs.peers {
+		c.result = false
+	}
+	if done, _ := agreeDone(s.outcome.dones); done != nil {
+		s.report.printf("the result of the finished program: %s", done.Line())
+	}
+	s.outcome.dones = nil
+}
+
+// leaveSignal returns the signal that asks a process to leave: the one that this launcher got, except
+// for SIGPIPE, as the peers' own output is not broken. If the job has peers of other launchers it is
+// SIGTERM, so that the peers leave and are not lost.
+func (s *supervisor) leaveSignal() syscall.Signal {
+	if s.outcome.signal == syscall.SIGPIPE || s.roster.hasForeignMembers() {
+		return syscall.SIGTERM
+	}
+	return cmp.Or(s.outcome.signal, syscall.SIGTERM)
+}
+
+// kill kills a process that is late, or that is stopped and holds up the others.
+func (s *supervisor) kill(seat int) {
+	c := s.procs.peers[seat]
 	switch {
-	case !again:
-		s.report.printf("peer %d is not started again: all %d restarts are used up", e.Index, s.restarts.limit)
+	case c == nil, s.killed:
 		return
-	case pause > 0:
-		s.report.printf("peer %d ended again after %.1f s; it is started again in %v", e.Index, life.Seconds(), pause)
-	}
-	s.pending = append(s.pending, pendingRestart{e.Index, e.at, now.Add(pause)})
-	s.restartDue(now)
-}
-
-// restartDue restarts the peers whose restart is due.
-func (s *supervisor) restartDue(now time.Time) {
-	var later []pendingRestart
-	for _, b := range s.pending {
-		switch {
-		case now.Before(b.at):
-			later = append(later, b)
-		case s.procs.peers[b.index] == nil: // not if rescale has started a process in its place already
-			s.restart(b, now)
+	case c.halted:
+		name := cmp.Or(s.roster.describe(s.roster.shortID(seat)), fmt.Sprintf("peer %d", seat))
+		s.report.printf("%s is stopped and holds up the others: killing it (pid %d)", name, c.pid())
+	case s.outcome.signal == 0:
+		s.report.printf("peer %d still runs %v after it was asked to leave; killing it", seat, s.o.Grace)
+		c.late = true
+	default:
+		s.report.printf("peers still run %v after they were asked to end; killing them", s.o.Grace)
+		for _, c := range s.procs.peers {
+			c.late = true
 		}
-	}
-	s.pending = later
-}
-
-// restart restarts the process of a peer. The first event of the new process in the event log tells
-// how long the peer was missing.
-func (s *supervisor) restart(b pendingRestart, now time.Time) {
-	ms := float64(now.Sub(b.died)) / float64(time.Millisecond)
-	line, err := json.Marshal(event.Event{Time: now, Peer: elastic.ID(s.rendezvous.order.Launcher).Short(), Index: b.index,
-		Body: event.Restart{MS: ms}})
-	if err == nil {
-		err = s.startLate(b.index, s.want, line)
-	}
-	if err != nil {
-		s.report.printf("peer %d cannot be started again: %v", b.index, err)
+		s.killAll()
 		return
 	}
-	s.report.printf("peer %d is started again, as a new member (restart %d of %d)", b.index, s.restarts.used(), s.restarts.limit)
+	c.signal(syscall.SIGKILL)
 }
 
-// cancelRestarts drops the scheduled restarts: the job is ending.
-func (s *supervisor) cancelRestarts() { s.pending = nil }
-
-// rescale changes the number of peers to n and returns a description.
-func (s *supervisor) rescale(n int) (string, error) {
-	if n < 1 {
-		return "", fmt.Errorf("%d peers: want 1 to %d", n, maxPeers)
-	}
-	leaving := s.procs.leaving()
-	before := len(s.procs.peers) - len(leaving)
-	plan, err := planScale(s.procs.running(), leaving, s.waiting(), nil, n)
-	if err != nil {
-		return "", err
-	}
-	s.pending = nil // the plan counts restarts as new peers
-	return s.follow(plan, n, plural(before, "local peer becomes", "local peers become"), n)
+// killAll kills all process groups and stops waiting for output.
+func (s *supervisor) killAll() {
+	s.killed = true
+	s.report.console.abandon()
+	s.procs.signal(syscall.SIGKILL)
+	s.procs.hosts.cutOff()
 }
 
-// rescaleHost changes the number of peers on a host to n and returns a description.
-func (s *supervisor) rescaleHost(h *remoteHost, n int) (string, error) {
-	var here []int
-	for _, i := range s.procs.running() {
-		if s.procs.peers[i].host == h.Name {
-			here = append(here, i)
+// hello records that a peer waits. If there is no job to join, it says so once.
+func (s *supervisor) hello(from int, self elastic.Member) {
+	for _, o := range s.record(s.roster.hello(from, self)) {
+		if a, ok := o.(job.Abort); ok && a.Why != job.Mistaken { // the job's last line names the mistake
+			s.report.printf("the peers that wait to join are told to end: %s", s.outcome.formatAbort(a))
+			return
 		}
 	}
-	leaving := s.procs.leaving()
-	before := 0
-	for _, i := range here {
-		if !slices.Contains(leaving, i) {
-			before++
-		}
-	}
-	// Peers on the other hosts stay as they are.
-	all := len(s.procs.peers) - len(leaving) - before + n
-	if all < 1 || all > maxPeers {
-		return "", fmt.Errorf("%d peers on all hosts: want 1 to %d; elrun stop ends the job", all, maxPeers)
-	}
-	plan, err := planScale(here, leaving, s.waiting(), s.procs.running(), n)
-	if err != nil {
-		return "", err
-	}
-	// Set the slots to the requested number, so that later peers are placed accordingly. Pending
-	// restarts on this host are part of the new number.
-	h.Slots = max(1, n)
-	hosts := s.procs.hosts
-	s.pending = slices.DeleteFunc(s.pending, func(b pendingRestart) bool { return hosts.assignedHost(b.index) == h })
-	for _, i := range plan.start {
-		hosts.assignTo(i, h)
-	}
-	return s.follow(plan, all, "host "+h.Name+": "+plural(before, "peer becomes", "peers become"), n)
 }
 
-// follow carries out a plan. all is the number of peers after it. It returns a line about the plan,
-// made of begin and n.
-func (s *supervisor) follow(plan scalePlan, all int, begin string, n int) (string, error) {
-	for _, i := range plan.start {
-		if err := s.startLate(i, all, nil); err != nil {
-			return "", fmt.Errorf("start peer %d: %w", i, err)
+// exited records the end of a process, and says it if it is a failure. The peers learn of it first: they
+// may wait until this death is certain. The line about a lost member waits for the next view, and lines
+// about other failures wait for their likely cause.
+func (s *supervisor) exited(e Exit, c *child, failures *failureReport) {
+	short := s.roster.shortID(e.Index)
+	s.roster.end(e.Index, !e.Lost)
+	s.outcome.exits = append(s.outcome.exits, e)
+	last := &s.outcome.exits[len(s.outcome.exits)-1]
+	outs := s.record(job.Exit{Seat: e.Index, Code: max(e.Code, 0), Signal: int(e.Signal), Lost: e.Lost, Asked: e.by != 0})
+	var end job.Ended
+	told := false // the others are told to end
+	for _, o := range outs {
+		switch o := o.(type) {
+		case job.Ended:
+			end = o
+		case job.Abort:
+			told = o.Why == job.EndedEarly && o.Who == e.Index
 		}
 	}
-	for _, i := range plan.leave {
-		s.procs.peers[i].asked = time.Now()
-		s.procs.peers[i].ask(syscall.SIGTERM)
+	e.Asked = end.End == job.Left || end.End == job.Released
+	last.Asked = e.Asked
+	s.repeats.ended(short, e, c.words)
+	defer s.judge(e.at)
+	if line := c.unsaved(e, s.o.Grace); line != "" {
+		s.report.printf("%s", line)
 	}
-	s.want = all
-	text := fmt.Sprintf("%s %d: %v", begin, n, plan)
-	s.report.printf("scale: %s", text)
-	return text, nil
+	started := s.generation > 0 || s.o.Join
+	now := time.Now()
+	switch {
+	case s.outcome.ending() || e.Asked && started: // nothing is said about an expected end
+	case s.outcome.mistake != "" && e.Signal == 0 && !e.Lost: // the job's last line names the mistake
+	case told:
+		s.report.printf("peer %d (pid %d) %v before all had joined; the others are told to end", e.Index, e.PID, e)
+	case !e.failed():
+		if started && short != "" {
+			s.membership.completed(short, now)
+		}
+	case started && short != "":
+		s.report.lines(s.membership.ended(short, fmt.Sprintf("%v, pid %d", e, e.PID), now))
+		s.sayRestart(e, end, now.Sub(c.begun))
+	default:
+		failures.add(e, now)
+		s.sayRestart(e, end, now.Sub(c.begun))
+	}
 }
 
-// waiting returns the indices of the running peers that are in no view yet.
-func (s *supervisor) waiting() []int {
-	return slices.DeleteFunc(s.procs.running(), func(i int) bool {
-		_, waits := s.joinQueue.waiting[i]
-		return !waits && s.rendezvous.shortID(i) != ""
-	})
+// sayRestart says when the process of a peer is started again. life is how long it ran.
+func (s *supervisor) sayRestart(e Exit, end job.Ended, life time.Duration) {
+	switch {
+	case end.Again && end.Pause > 0:
+		s.report.printf("peer %d ended again after %.1f s; it is started again in %v", e.Index, life.Seconds(), end.Pause)
+	case !end.Again && (end.End == job.Died || end.End == job.Broke) && s.restarts > 0 && s.restarted+len(s.died) >= s.restarts && !s.membership.done:
+		s.report.printf("peer %d is not started again: all %d restarts are used up", e.Index, s.restarts)
+	}
+}
+
+// mistaken records a mistake of the program that a peer has found, or with seat -1 this launcher.
+func (s *supervisor) mistaken(seat int, what string) {
+	s.outcome.mistake = cmp.Or(s.outcome.mistake, what)
+	s.record(job.Mistake{Seat: seat})
+}
+
+// allow allows further restarts.
+func (s *supervisor) allow(restarts int) {
+	s.restarts += restarts
+	s.record(job.Restarts{N: restarts})
 }

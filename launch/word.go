@@ -114,11 +114,12 @@ func (c *local) takeWord() *shm.WatchedWord {
 }
 
 // dying records that the program of peer i that said hello by an ID has ended, though its process may
-// not have. It returns the messages to send now: its IDs are dead.
-func (r *rendezvous) dying(i int, id elastic.ID) []peerMessage {
+// not have. It reports false for an earlier program, whose end is known.
+func (r *roster) dying(i int, id elastic.ID) bool {
 	g := r.peers[i]
-	if !r.started || g == nil || g.ended || !slices.Contains(g.ids, id) {
-		return nil
+	if g == nil || g.ended || !slices.Contains(g.ids, id) {
+		return false
 	}
-	return r.announceDeath(g)
+	r.dead = append(r.dead, g.ids...)
+	return true
 }

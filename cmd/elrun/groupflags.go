@@ -15,6 +15,7 @@ type groupFlags struct {
 	Quorum        string        `enum:"majority,any" default:"majority" help:"Who may go on after a loss: majority (most of the members), or any (all survivors: if the network is cut, both parts train)."`
 	RejoinTimeout time.Duration `default:"10m" placeholder:"D" help:"How long to wait when too few peers are left, before giving up with status 75 (${default})."`
 	Restart       int           `placeholder:"N" help:"Start crashed peers of this host again, up to N times in all."`
+	StartTimeout  time.Duration `default:"10m" placeholder:"D" help:"How long the peers of this elrun wait for those that have not called launch.Init, before they begin without them (${default})."`
 	StateRate     byteRate      `placeholder:"RATE" help:"Highest rate at which each of these peers sends the state of the job to newcomers, as in 10MB/s (default: no limit)."`
 }
 
@@ -27,6 +28,8 @@ func (f *groupFlags) check() error {
 		return fmt.Errorf("--restart %d: want none or more", f.Restart)
 	case f.RejoinTimeout <= 0:
 		return fmt.Errorf("--rejoin-timeout %v: want more than 0", f.RejoinTimeout)
+	case f.StartTimeout <= 0:
+		return fmt.Errorf("--start-timeout %v: want more than 0", f.StartTimeout)
 	}
 	return nil
 }
@@ -34,5 +37,5 @@ func (f *groupFlags) check() error {
 // membership returns the options of the group of a job.
 func (f *groupFlags) membership() launch.Membership {
 	return launch.Membership{MinPeers: f.MinPeers, Quorum: f.Quorum, RejoinTimeout: f.RejoinTimeout,
-		Restart: f.Restart, StateRate: int(f.StateRate)}
+		Restart: f.Restart, StartTimeout: f.StartTimeout, StateRate: int(f.StateRate)}
 }

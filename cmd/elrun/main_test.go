@@ -103,6 +103,7 @@ func TestUsageErrors(t *testing.T) {
 func TestBadGrace(t *testing.T) {
 	usageErrors(t, map[string]string{
 		"--grace 0s ls":                 "--grace 0s: want more than 0",
+		"--start-timeout 0s ls":         "--start-timeout 0s: want more than 0",
 		"--grace=-5s ls":                "--grace -5s: want more than 0",
 		"--grace 30 ls":                 "as in 30s",
 		"--grace ls":                    "want a duration with its unit",

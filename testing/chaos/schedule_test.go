@@ -81,14 +81,10 @@ type staged struct {
 }
 
 // A job of real processes to which anything happens ends with its result and status 0, or with another status and one line that
-// names the reason. Nobody waits for ever, and nothing is left. The flag -seed has the first of -runs seeds. Without flags it runs only if
-// the launcher obeys launch/internal/job.
+// names the reason. Nobody waits for ever, and nothing is left. The flag -seed has the first of -runs seeds.
 func TestSchedules(t *testing.T) {
 	s := spec{Samples: 20 * globalBatch, Steps: scheduledSteps, Pace: stepPace(5*time.Millisecond, 3), Exact: true}
-	runs := cmp.Or(option[int]("runs"), pick(0, 500))
-	if process.ObeysCore {
-		runs = cmp.Or(runs, 15)
-	}
+	runs := cmp.Or(option[int]("runs"), pick(15, 500))
 	first := max(1, option[uint64]("seed"))
 	want, ends := alone(t, s), map[string]int{}
 	var failed []string

@@ -145,7 +145,7 @@ func endingsOfNewcomers() map[string]ending {
 			s.mu.Unlock()
 			s.release("0")
 			s.gone(t, "0")
-		}, results: 1, line: killedOne, core: true},
+		}, results: 1, line: killedOne},
 		"a peer of elrun scale after the last member": {n: 2, orders: map[string]string{"2 start": "hold"}, at: at, do: func(t *testing.T, s *scene) {
 			s.command(t, 0, "scale", "3")
 			s.await(t, "2 start")
@@ -154,7 +154,7 @@ func endingsOfNewcomers() map[string]ending {
 			s.mu.Unlock()
 			s.release("0", "1")
 			s.gone(t, "0", "1")
-		}, results: 1, core: true},
+		}, results: 1},
 		"a newcomer that dies": {n: 2, orders: map[string]string{"2 joined": "exit 3"}, at: at, do: func(t *testing.T, s *scene) {
 			s.release()
 			s.command(t, 0, "scale", "3")
@@ -165,7 +165,7 @@ func endingsOfNewcomers() map[string]ending {
 			s.command(t, 0, "scale", "3")
 			s.await(t, "2 start")
 			s.lose(t, syscall.SIGSTOP, "2")
-		}, results: 1, line: `the job finished, but before its end peer 2` + killed, core: true},
+		}, results: 1, line: `the job finished, but before its end peer 2` + killed},
 		"elrun stop with a stopped newcomer": {n: 2, orders: map[string]string{"2 start": "hold"}, at: at, do: func(t *testing.T, s *scene) {
 			s.release("0", "1")
 			s.command(t, 0, "scale", "3")

@@ -51,15 +51,15 @@ func endingsOfTwo() map[string]ending {
 		}), results: 1, joined: &end{0, `(the job was stopped|this peer has left|these peers have left) .*`}},
 		"kick of the peer of the second elrun": {n: 1, at: at, do: join(2, func(t *testing.T, s *scene) {
 			s.kick(t, "j0", "j1")
-		}), results: 1, joined: &end{1, `.*(kicked|put out).*`}, core: true},
+		}), results: 1, joined: &end{1, `.*(kicked|put out).*`}},
 		"kick of the peer of the first elrun": {n: 1, at: at, do: join(2, func(t *testing.T, s *scene) {
 			s.kick(t, "0")
-		}), status: 1, line: `.*(kicked|put out).*`, results: 1, joined: &end{}, core: true},
+		}), status: 1, line: `.*(kicked|put out).*`, results: 1, joined: &end{}},
 		"a newcomer with another setting": {n: 2, orders: map[string]string{"j0 start": "setting other"}, at: at, do: func(t *testing.T, s *scene) {
 			s.release()
 			s.join(t, 1)
 			s.gone(t, "j0")
-		}, results: 1, joined: &end{1, `the newcomers? (was|were) refused: .*`}, core: true},
+		}, results: 1, joined: &end{1, `the newcomers? (was|were) refused: .*`}},
 	}
 }
 
@@ -95,7 +95,7 @@ func endingsOfHalves() map[string]ending {
 // halfDies is an ending in which all peers of one of two elruns die, which are half of the members. That elrun knows it for certain, so
 // the others go on.
 func halfDies(n, joined int, first bool) ending {
-	e := ending{n: n, at: "step 5", results: 1, core: true, joined: &end{}}
+	e := ending{n: n, at: "step 5", results: 1, obituary: true, joined: &end{}}
 	gone := `.*peers? 0.*killed.*the job goes on|the job did not finish; likely cause: peer [01]` + killed
 	who := "j"
 	if first {

@@ -29,9 +29,9 @@ type ending struct {
 	status  int
 	line    string // regular expression of the one last line on standard error; empty if the result says all, or nobody needs a reason
 	results int    // results on the standard outputs of all elruns of the job
-	now     string // line of a launcher that does not obey the core; the same if empty
 	joined  *end   // of the second elrun
-	core    bool   // it needs a launcher that obeys the core
+	// obituary is set if it needs a launcher that tells the members of another launcher of deaths.
+	obituary bool
 }
 
 // end is how an elrun ends.
@@ -60,19 +60,21 @@ func endings() map[string]ending {
 func TestEndings(t *testing.T) {
 	left := 0
 	for name, e := range endings() {
-		if e.core && !obeys() {
+		if e.obituary && !tellsOthers() {
 			left++
 			continue
 		}
 		t.Run(name, e.test)
 	}
 	if left > 0 {
-		t.Logf("left out: %d endings that need a launcher which obeys launch/internal/job; -core runs them, too", left)
+		t.Logf("left out: %d endings that need a launcher which tells the members of other launchers of deaths; -obituaries runs them, too", left)
 	}
 }
 
-// obeys tells whether the launcher is taken to obey launch/internal/job, the core of a job.
-func obeys() bool { return process.ObeysCore || flag.Lookup("core").Value.(flag.Getter).Get().(bool) }
+// tellsOthers tells whether the launcher is taken to tell the members of other launchers of deaths.
+func tellsOthers() bool {
+	return process.Obituaries || flag.Lookup("obituaries").Value.(flag.Getter).Get().(bool)
+}
 
 // scene is the job of an ending.
 type scene struct {
@@ -100,11 +102,7 @@ func (e ending) test(t *testing.T) {
 		e.do(t, s)
 		s.stage.end()
 	}
-	line := e.line
-	if e.now != "" && !obeys() {
-		line = e.now
-	}
-	end{e.status, line}.check(t, "elrun", s.elrun)
+	end{e.status, e.line}.check(t, "elrun", s.elrun)
 	out := "\n" + s.Out.String()
 	if e.joined != nil {
 		e.joined.check(t, "the second elrun", s.second)

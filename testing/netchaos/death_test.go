@@ -43,7 +43,7 @@ func TestElrunKilled(t *testing.T) {
 // Half of the members are on another host, and all of them are killed. Their elrun lives and knows that they are dead, so the others
 // go on, whichever half has begun the job.
 func TestHalfDies(t *testing.T) {
-	if !process.ObeysCore {
+	if !process.Obituaries {
 		t.Log("left out: it needs a launcher that obeys launch/internal/job")
 		return
 	}

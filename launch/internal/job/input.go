@@ -68,8 +68,9 @@ func (v View) record(j *Job) {
 		p.entered = true
 	}
 	for _, p := range j.past {
-		// The others have gone on without it, so it is no cause of what follows.
-		p.survived = p.survived || p.member && p.generation == j.gen.number && !slices.Contains(v.Members, p.id())
+		if p.survived == 0 && p.member && p.generation == j.gen.number && !slices.Contains(v.Members, p.id()) {
+			p.survived = j.now
+		}
 	}
 	for _, id := range v.Members {
 		switch p := j.names[id]; {
@@ -86,16 +87,21 @@ type Foreign struct{}
 
 func (Foreign) record(j *Job) { j.gen.foreign = true }
 
-// Leave says that a peer leaves by agreement: it was asked, or the members have put it out by a
-// request.
+// Leave says that a peer has left by agreement: it was asked, or the members have put it out by a
+// request. Soon says that it is about to leave, because it was asked.
 type Leave struct {
-	Who    ID
-	Kicked bool
+	Who          ID
+	Kicked, Soon bool
 }
 
 func (l Leave) record(j *Job) {
-	if p := j.names[l.Who]; p != nil {
-		p.word.left, p.word.kicked = true, p.word.kicked || l.Kicked
+	p := j.names[l.Who]
+	if p == nil {
+		return
+	}
+	p.word.left, p.word.kicked = true, p.word.kicked || l.Kicked
+	if !l.Soon && p.live() {
+		p.out = j.now
 	}
 }
 
@@ -135,6 +141,15 @@ func (m Mistake) record(j *Job) {
 	j.gen.mistake = j.gen.mistake || p != nil || m.Seat < 0
 	if p != nil {
 		p.word.mistake, p.word.blames = true, m.Who
+	}
+}
+
+// TooFew says that a peer has found too few peers for too long.
+type TooFew struct{ Seat int }
+
+func (t TooFew) record(j *Job) {
+	if p := j.seats[t.Seat]; p != nil {
+		p.word.gaveUp = true
 	}
 }
 

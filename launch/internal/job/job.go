@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -311,7 +312,7 @@ func (j *Job) scale() {
 			stay = append(stay, j.seats[i])
 		}
 	}
-	for _, p := range stay[min(s.N, len(stay)):] {
+	for _, p := range slices.Backward(stay[min(s.N, len(stay)):]) {
 		j.ask(p)
 	}
 }
@@ -348,6 +349,7 @@ func (j *Job) announce(p *process) {
 // bury records the end of a process: its IDs are certainly dead, and its seat may be filled again.
 func (j *Job) bury(p *process, e Exit) {
 	p.exit = &e
+	p.out = cmp.Or(p.out, j.now)
 	j.past = append(j.past, p)
 	end := p.end()
 	if e.Lost { // only the connection has ended: the members decide

@@ -3,13 +3,14 @@ package job
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // tally has what the ends of the processes say together.
 type tally struct {
 	failures                                                                []*process
 	digests                                                                 map[string]bool
-	last                                                                    *process // the member that ended last
+	last                                                                    *process // the last member
 	well, spoiled, broke, gaveUp, refused, unclosed, released, left, kicked bool
 }
 
@@ -23,7 +24,7 @@ func (j *Job) count() tally {
 			continue
 		}
 		end := p.end()
-		if p.member {
+		if p.member && (t.last == nil || p.out >= t.last.out) {
 			t.last = p
 		}
 		if p.word.digest != "" && j.result(p) {
@@ -86,6 +87,9 @@ func (j *Job) outcome() Over {
 	return Over{0, JobGroupless, forNobody}
 }
 
+// aftermath is how long after a loss other failures may be its consequences.
+const aftermath = 5 * time.Second
+
 // cause returns the seat of the first failure in causal order: from a peer that names another one to
 // that one, and so on. Without any it is a failure that the others have not survived, first one
 // by a signal: the kernel closes the sockets of a killed process before its launcher learns of the
@@ -93,7 +97,7 @@ func (j *Job) outcome() Over {
 func (j *Job) cause(failures []*process) int {
 	accusers := slices.DeleteFunc(slices.Clone(j.past), func(p *process) bool { return !p.word.mistake })
 	all := slices.Concat(accusers, failures)
-	slices.SortStableFunc(all, func(p, q *process) int { return cmp.Compare(q.suspicion(), p.suspicion()) })
+	slices.SortStableFunc(all, func(p, q *process) int { return cmp.Compare(q.suspicion(failures), p.suspicion(failures)) })
 	if len(all) == 0 {
 		return forNobody
 	}
@@ -107,12 +111,13 @@ func (j *Job) cause(failures []*process) int {
 	return p.seat
 }
 
-// suspicion ranks p among the failures, as the one from which the search for the cause begins.
-func (p *process) suspicion() (rank int) {
+// suspicion ranks p among the failures, as the one from which the search for the cause begins. The others
+// have survived the loss of p if they went on without it, and did not fail soon after.
+func (p *process) suspicion(failures []*process) (rank int) {
 	if p.word.mistake {
 		rank += 4
 	}
-	if !p.survived {
+	if p.survived == 0 || slices.ContainsFunc(failures, func(q *process) bool { return q != p && q.out >= p.out && q.out < p.survived+aftermath }) {
 		rank += 2
 	}
 	if p.exit.Signal != 0 {

@@ -37,23 +37,24 @@ type process struct {
 	entered       bool // it has reported a view itself
 	word          word
 	released      bool          // it had Finish or Abort
-	survived      bool          // a later view does without it
+	survived      time.Duration // when a later view did without it; 0: never
 	holdsUp       bool          // it is stopped, and members wait for it
 	dying         bool          // its exit follows
 	killed        bool          // by this launcher
 	asked         time.Duration // when this launcher asked it to leave; 0: never
 	halted        time.Duration // since when it is stopped by a signal; 0: it is not
 	begun         time.Duration
+	out           time.Duration // when it was a member no more: it has left, or ended
 	exit          *Exit
 }
 
 // word is what the process, or another about it, has said of its end.
 type word struct {
-	left, kicked, refused, done bool
-	closed                      bool   // the program has closed its group
-	mistake                     bool   // of the program, which the process has found
-	digest                      string // of its result
-	blames                      ID     // the peer that its mistake names
+	left, kicked, refused, gaveUp, done bool
+	closed                              bool   // the program has closed its group
+	mistake                             bool   // of the program, which the process has found
+	digest                              string // of its result
+	blames                              ID     // the peer that its mistake names
 }
 
 func (p *process) live() bool { return p.exit == nil }
@@ -84,7 +85,7 @@ func (p *process) end() End {
 		return Left
 	case (p.released || p.word.refused) && !p.word.done:
 		return Released
-	case p.exit.Code == StatusGaveUp:
+	case p.exit.Code == StatusGaveUp, p.word.gaveUp && byItself:
 		return GaveUp
 	case p.exit.Signal != 0, p.exit.Lost:
 		return Died

@@ -111,13 +111,15 @@ func (w words) input() job.Input {
 	case "foreign":
 		return job.Foreign{}
 	case "leave":
-		return job.Leave{Who: job.ID(w.at(1)), Kicked: w.has("kicked")}
+		return job.Leave{Who: job.ID(w.at(1)), Kicked: w.has("kicked"), Soon: w.has("soon")}
 	case "done":
 		return job.Done{Seat: seat, Digest: w.at(2)}
 	case "closed":
 		return job.Closed{Seat: seat}
 	case "mistake":
 		return job.Mistake{Seat: seat, Who: id}
+	case "toofew":
+		return job.TooFew{Seat: seat}
 	case "refused":
 		return job.Refused{Seat: seat}
 	case "gone":
@@ -127,7 +129,7 @@ func (w words) input() job.Input {
 	case "exit":
 		return job.Exit{Seat: seat, Code: w.number(2), Asked: w.has("asked")}
 	case "killed":
-		return job.Exit{Seat: seat, Code: -1, Signal: w.number(2)}
+		return job.Exit{Seat: seat, Code: -1, Signal: w.number(2), Asked: w.has("asked")}
 	case "lost":
 		return job.Exit{Seat: seat, Code: -1, Lost: true}
 	case "halted":
