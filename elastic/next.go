@@ -32,8 +32,8 @@ func (l Sessions) Next(ctx context.Context, epoch uint64) (_ *Session, err error
 		switch {
 		case errors.Is(err, collective.ErrMistake):
 			d.mistaken(ctx, err)
-		case errors.Is(err, ErrRefused):
-			l.Emit(0, 0, event.Refused{Reason: err.Error()})
+		case isRefusal(d, err):
+			l.Emit(0, 0, event.Refused{Reason: errors.Unwrap(err).Error()})
 		}
 	}()
 	for {
@@ -59,6 +59,12 @@ func (l Sessions) Next(ctx context.Context, epoch uint64) (_ *Session, err error
 		}
 		epoch = s.View.Epoch
 	}
+}
+
+// isRefusal reports whether err says that a newcomer is not let in, for another reason than its own wish.
+func isRefusal(d *driver, err error) bool {
+	s, _ := d.status.now()
+	return errors.Is(err, ErrRefused) || s.phase == outside && errors.Is(err, ErrNoView) && !errors.Is(err, ErrLeft) && !errors.Is(err, ErrFinished)
 }
 
 // calibrate measures the costs of calls in a new session, unless all members have the costs of the

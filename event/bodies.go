@@ -208,7 +208,8 @@ type Mistake struct {
 // Name returns "mistake".
 func (Mistake) Name() string { return "mistake" }
 
-// Refused reports that the job refuses its emitter, a newcomer.
+// Refused reports that its emitter, a newcomer, is not let in: the job refuses it or has ended, or no
+// member answers.
 type Refused struct {
 	Reason string `json:"reason"`
 }

@@ -7,8 +7,10 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
 )
 
 // Init makes this process a member of the job of the launcher that started it, or without a
@@ -143,6 +145,7 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	p.p2pHost.EndsReportedBy(order.watcher())
 	p.mapPorts(p.id)
 	if err := p.admit(ctx); err != nil {
+		p.a.Emit(event.Event{Time: time.Now(), Peer: p.id.ep.Self.ID.Short(), Index: p.env.index, Body: event.Refused{Reason: clipNote(inner(err))}})
 		return elastic.Config{}, err
 	}
 	p.p2pHost.UseHostKey(order.HostKey) // only after admit: peers that may have connected by now must be admitted first

@@ -168,7 +168,13 @@ func (l *membershipLog) view(epoch uint64, v event.View, now time.Time) []string
 	if epoch <= l.epoch {
 		return nil // another peer has reported this view, or a later one
 	}
-	lines := l.takePending()
+	// A change waits for the statuses of its dead peers, which come when their memory is freed: then it
+	// shares a line with this one.
+	earlier := l.pending
+	var lines []string
+	if earlier != nil && (l.done || !now.Before(earlier.due) || !l.lacksEnds(earlier)) {
+		earlier, lines = nil, l.takePending()
+	}
 	n := &viewChange{epoch: epoch, peers: len(v.Members), due: now.Add(costPeriod)}
 	switch {
 	case l.epoch > 0:
@@ -193,6 +199,10 @@ func (l *membershipLog) view(epoch uint64, v event.View, now time.Time) []string
 	if l.done || len(n.gone)+len(n.came) == 0 {
 		return lines
 	}
+	if earlier != nil {
+		n.gone, n.came, n.due = slices.Concat(earlier.gone, n.gone), slices.Concat(earlier.came, n.came), earlier.due
+		n.recomputed, n.counted = earlier.recomputed, earlier.counted
+	}
 	l.pending = n
 	return lines
 }
@@ -215,13 +225,17 @@ func (l *membershipLog) step(e event.Event, s event.Step, now time.Time) {
 // launcher ended.
 func (l *membershipLog) shortenWait(now time.Time) {
 	p := l.pending
-	unknown := slices.ContainsFunc(p.gone, func(id string) bool {
+	if due := now.Add(collectPeriod); p.counted && !l.lacksEnds(p) && due.Before(p.due) {
+		p.due = due
+	}
+}
+
+// lacksEnds reports whether it is not known how the process of a lost member of this launcher ended.
+func (l *membershipLog) lacksEnds(p *viewChange) bool {
+	return slices.ContainsFunc(p.gone, func(id string) bool {
 		r := l.reason(id)
 		return l.isLocal(id) && !r.left && !r.complete && r.end == ""
 	})
-	if due := now.Add(collectPeriod); p.counted && !unknown && due.Before(p.due) {
-		p.due = due
-	}
 }
 
 // due returns the lines that are due at now.

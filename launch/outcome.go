@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/launch/internal/job"
 )
@@ -137,7 +138,7 @@ func (o outcome) summary(at string) string {
 	case job.JobUnclosed:
 		return "the job did not finish: its peers have ended" + at + " without the end of their loops; end a loop by Turn.Stop, and close the group"
 	case job.JobRefused:
-		return clip("the newcomers were refused: "+o.refused, lineRoom)
+		return clip(o.formatRefusal(), lineRoom)
 	}
 	switch e, ok := o.cause(); {
 	case ok:
@@ -146,6 +147,15 @@ func (o outcome) summary(at string) string {
 		return "the job did not finish; likely cause: " + formatExits(failures[:1])
 	}
 	return ""
+}
+
+// formatRefusal says why the newcomers are not members.
+func (o outcome) formatRefusal() string {
+	reason := strings.TrimPrefix(o.refused, elastic.ErrNoView.Error()+": ")
+	if by, why, ok := strings.Cut(reason, ": "); ok && strings.HasPrefix(by, "refused by ") {
+		return "the newcomers were refused: " + why
+	}
+	return "the newcomers were not let in: " + reason
 }
 
 // formatMistake names the peer that has found the mistake, if it is one, and the text names nobody.

@@ -94,6 +94,19 @@ func TestSummaryBeforeTheFirstView(t *testing.T) {
 	}
 }
 
+// Newcomers were refused by a member, or found none.
+func TestFormatRefusal(t *testing.T) {
+	for reason, want := range map[string]string{
+		"no further view: refused by abc: batch is 7": "the newcomers were refused: batch is 7",
+		"no further view: the job has ended":          "the newcomers were not let in: the job has ended",
+		"nobody listens there":                        "the newcomers were not let in: nobody listens there",
+	} {
+		if got := (outcome{refused: reason}).formatRefusal(); got != want {
+			t.Errorf("%q: %q, want %q", reason, got, want)
+		}
+	}
+}
+
 // A peer that waits learns why there is no job to join.
 func TestFormatAbort(t *testing.T) {
 	o := outcome{exits: []Exit{{Index: 1, Code: 3}}, mistake: "other lengths"}

@@ -252,7 +252,7 @@ func (k *staged) halt(t *testing.T, who []process.Peer, a act) {
 // lastLines matches the lines that say how a job has ended.
 func lastLines() *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^elrun: (the job (finished|has finished|fails|failed|did not finish|was stopped|gave up)|peers report different results|` +
-		`.*the job goes on$|the newcomers? (was|were) refused|(this|these) peers? (has|have) (left|been put out)|(the )?peers have ended|the programs have ended).*`)
+		`.*the job goes on$|the newcomers? (was|were) (refused|not let in)|(this|these) peers? (has|have) (left|been put out)|(the )?peers have ended|the programs have ended).*`)
 }
 
 // check checks how the job has ended.

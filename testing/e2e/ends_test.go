@@ -143,7 +143,7 @@ func (e ending) environment(s *scene, prefix string) []string {
 // lastLines matches the lines that say how a job has ended.
 func lastLines() *regexp.Regexp {
 	return regexp.MustCompile(`^elrun: (the job (finished|has finished|fails|failed|did not finish|was stopped|gave up|goes on)|.* the job goes on|` +
-		`peers report different results|the newcomers? (was|were) refused|(this|these) peers? (has|have) (left|been put out)|the programs? (has|have) ended)`)
+		`peers report different results|the newcomers? (was|were) (refused|not let in)|(this|these) peers? (has|have) (left|been put out)|the programs? (has|have) ended)`)
 }
 
 // check waits for the end of an elrun, and checks its status and its last line.
