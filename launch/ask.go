@@ -41,7 +41,7 @@ func open(ctx context.Context, at socketName, what request) (net.Conn, reply, er
 // nothing to a socket of another user, because that user could have replaced the peer's socket.
 func exchange(conn net.Conn, what request) (reply, error) {
 	limit := time.Now().Add(controlPeriod)
-	if what.Request != "status" && what.Request != "stop" {
+	if what.Request != "status" && what.Request != "stop" && what.Request != "dead" {
 		limit = limit.Add(scalePeriod)
 	}
 	if err := errors.Join(sameUser(conn), conn.SetDeadline(limit)); err != nil {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/pause"
 )
 
@@ -27,7 +28,7 @@ const (
 
 // request is a request on a control socket.
 type request struct {
-	Request string `json:"request"` // status, stop, scale, ticket, refresh, revoke or kick
+	Request string `json:"request"` // status, stop, scale, ticket, refresh, revoke, kick or dead
 	// Peers is the number of peers that scale asks for: in the whole job, or on Host.
 	Peers int    `json:"peers,omitempty"`
 	Host  string `json:"host,omitempty"`
@@ -39,6 +40,8 @@ type request struct {
 	Ticket string `json:"ticket,omitempty"`
 	// Peer is the peer to kick.
 	Peer string `json:"peer,omitempty"`
+	// Dead are IDs of peers that another launcher knows to be dead.
+	Dead []elastic.ID `json:"dead,omitempty"`
 	// Paths asks for the paths of the peer in status.
 	Paths bool `json:"paths,omitempty"`
 	// Local restricts a ticket to this host: the job stays closed to other hosts.
@@ -70,6 +73,8 @@ func decodeRequest(line []byte) (request, error) {
 		return request{}, fmt.Errorf("launch: decode request: %d peers: want 1 to %d", r.Peers, maxPeers)
 	case r.Request == "ticket" && (r.ValidMS < minValid.Milliseconds() || r.ValidMS > maxValid.Milliseconds()):
 		return request{}, fmt.Errorf("launch: decode request: ticket valid for %d ms: want %v to %v", r.ValidMS, minValid, maxValid)
+	case r.Request == "dead" && len(r.Dead) > maxDead:
+		return request{}, fmt.Errorf("launch: decode request: %d dead peers: want at most %d", len(r.Dead), maxDead)
 	}
 	return r, nil
 }
@@ -84,6 +89,7 @@ type services struct {
 	ticket       func(ctx context.Context, r request) (Ticket, error)
 	refresh      func(text string) (Ticket, error)
 	revoke, kick func(ctx context.Context, name string) (string, error)
+	bury         func(dead []elastic.ID) (string, error)
 }
 
 // answer implements responder.
@@ -120,6 +126,8 @@ func (s services) answer(ctx context.Context, line []byte) reply {
 		return doneReply(s.revoke(ctx, r.Ticket))
 	case "kick":
 		return doneReply(s.kick(ctx, r.Peer))
+	case "dead":
+		return doneReply(s.bury(r.Dead))
 	}
 	return reply{Error: fmt.Sprintf("unknown request %q", r.Request)}
 }

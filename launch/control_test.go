@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/elrun/elrun/elastic"
 )
 
 // testJob returns the name of a job that belongs to this test process alone.
@@ -102,11 +104,12 @@ func testServices() services {
 		refresh: func(text string) (Ticket, error) { return Ticket{Text: text}, nil },
 		revoke:  func(_ context.Context, name string) (string, error) { return "revoked " + name, nil },
 		kick:    func(_ context.Context, name string) (string, error) { return "kicked " + name, nil },
+		bury:    func(dead []elastic.ID) (string, error) { return fmt.Sprint("dead: ", dead), nil },
 	}
 }
 
 func FuzzControlDecoders(f *testing.F) {
-	for _, seed := range []string{`{"request":"status"}`, `{"request":"stop"}`, `{"request":"scale","peers":3}`,
+	for _, seed := range []string{`{"request":"status"}`, `{"request":"dead","dead":["a"]}`, `{"request":"stop"}`, `{"request":"scale","peers":3}`,
 		`{"request":"scale","peers":-1}`, `{"request":"scale","host":"a"}`, `{"request":"ticket","valid_ms":3600000,"local":true}`, `{"request":"ticket"}`, `{"request":"kick","peer":"x"}`, `{"request":"revoke","ticket":"x"}`,
 		`{"stopping":true}`, `{"scaling":"x"}`, `{"ticket":{"text":"elrun1.x","job":"a"}}`,
 		`{"status":{"job":"a","members":[{"id":"x","rank":0}]}}`, "job/1.2"} {
@@ -125,7 +128,8 @@ func FuzzControlDecoders(f *testing.F) {
 		if r.Scaling != "" && (err != nil || asked.Request != "scale" || asked.Peers < 0 || asked.Peers < 1 && asked.Host == "" || asked.Peers > maxPeers) {
 			t.Errorf("%q scales the job to %s", b, r.Scaling)
 		}
-		if r.Done != "" && (err != nil || r.Done != "revoked "+asked.Ticket && r.Done != "kicked "+asked.Peer) {
+		if r.Done != "" && (err != nil || r.Done != "revoked "+asked.Ticket && r.Done != "kicked "+asked.Peer &&
+			(r.Done != fmt.Sprint("dead: ", asked.Dead) || len(asked.Dead) > maxDead)) {
 			t.Errorf("%q did %s", b, r.Done)
 		}
 		if r, err := decodeReply(b); err == nil && r.Status != nil {

@@ -133,7 +133,8 @@ package launch
 //
 //	launcher    run.go, runner.go (the loop), events.go (from notices to inputs of internal/job),
 //	            supervisor.go (carries out its outputs), scaling.go, roster.go (who is a member),
-//	            processes.go and local.go (the processes), outcome.go (status and last line)
+//	            processes.go and local.go (the processes), obituary.go (deaths that others are told
+//	            of), outcome.go (status and last line)
 //	output      reporter.go, console.go, printer.go, progress.go; the lines about members come from
 //	            membershiplog.go, eventlines.go and eventgroup.go, those about waits and failures
 //	            from stalls.go, entrystalls.go, joinqueue.go and failurereport.go; repeats.go ends a job

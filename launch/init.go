@@ -84,7 +84,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	}
 	control, err := serveControl(socketName{p.env.job, p.env.index, os.Getpid()},
 		services{status: p.status, stop: terminate, grace: p.env.grace, scale: p.a.scale,
-			ticket: p.issue, refresh: p.refresh, revoke: p.admission.revoke, kick: p.admission.kick})
+			ticket: p.issue, refresh: p.refresh, revoke: p.admission.revoke, kick: p.admission.kick, bury: p.admission.bury})
 	signals := newSignals()
 	closers := []io.Closer{signals, p.a}
 	if err == nil {

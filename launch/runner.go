@@ -88,6 +88,8 @@ func (r *runner) loop(ctx context.Context) {
 			r.onDiscovered(found)
 		case f := <-r.calls.due:
 			f()
+		case o := <-r.peers.herald.results:
+			r.peers.announced(o)
 		case s := <-r.o.Signals:
 			r.signalled(s, time.Now())
 		case <-end:

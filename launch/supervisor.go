@@ -41,12 +41,13 @@ type supervisor struct {
 	restarted  int               // restarts so far
 	died       map[int]time.Time // by seat: when the process ended that is to be started again
 	killed     bool              // all processes were killed after a signal
+	herald     herald
 }
 
 // newSupervisor returns the supervisor of a job whose processes have not been started.
 func newSupervisor(o *Options, procs *processes, report *reporter, group *roster) *supervisor {
 	return &supervisor{o: o, procs: procs, report: report, roster: group, begun: time.Now(), want: o.Peers,
-		restarts: o.Membership.Restart, died: make(map[int]time.Time)}
+		restarts: o.Membership.Restart, died: make(map[int]time.Time), herald: herald{results: make(chan obituary, 1)}}
 }
 
 // start starts the job and its processes. After an error it has asked those to end that it has started.
@@ -108,8 +109,8 @@ func (s *supervisor) carryOut(o job.Output) {
 		if o.Again {
 			s.died[o.Seat] = time.Now()
 		}
-	case job.Obituary: // nobody else can be told
-		s.later = append(s.later, job.Told(o))
+	case job.Obituary:
+		s.announce(o.IDs)
 	case job.Ask:
 		if c := s.procs.peers[o.Seat]; c != nil {
 			c.asked = time.Now()

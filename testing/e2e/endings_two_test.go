@@ -95,7 +95,7 @@ func endingsOfHalves() map[string]ending {
 // halfDies is an ending in which all peers of one of two elruns die, which are half of the members. That elrun knows it for certain, so
 // the others go on.
 func halfDies(n, joined int, first bool) ending {
-	e := ending{n: n, at: "step 5", results: 1, obituary: true, joined: &end{}}
+	e := ending{n: n, at: "step 5", results: 1, joined: &end{}}
 	gone := `.*peers? 0.*killed.*the job goes on|the job did not finish; likely cause: peer [01]` + killed
 	who := "j"
 	if first {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
 	"regexp"
 	"slices"
@@ -30,8 +29,6 @@ type ending struct {
 	line    string // regular expression of the one last line on standard error; empty if the result says all, or nobody needs a reason
 	results int    // results on the standard outputs of all elruns of the job
 	joined  *end   // of the second elrun
-	// obituary is set if it needs a launcher that tells the members of another launcher of deaths.
-	obituary bool
 }
 
 // end is how an elrun ends.
@@ -58,22 +55,9 @@ func endings() map[string]ending {
 
 // A job that ends has the status and the one last line that the documents promise, with the peer that is to blame. Nothing of it is left.
 func TestEndings(t *testing.T) {
-	left := 0
 	for name, e := range endings() {
-		if e.obituary && !tellsOthers() {
-			left++
-			continue
-		}
 		t.Run(name, e.test)
 	}
-	if left > 0 {
-		t.Logf("left out: %d endings that need a launcher which tells the members of other launchers of deaths; -obituaries runs them, too", left)
-	}
-}
-
-// tellsOthers tells whether the launcher is taken to tell the members of other launchers of deaths.
-func tellsOthers() bool {
-	return process.Obituaries || flag.Lookup("obituaries").Value.(flag.Getter).Get().(bool)
 }
 
 // scene is the job of an ending.

@@ -25,7 +25,6 @@ func TestMain(m *testing.M) {
 		os.Exit(play(role))
 	}
 	flag.Bool("long", false, "run the tests of balancing for as long as exact figures take")
-	flag.Bool("obituaries", false, "run the endings that need a launcher which tells the members of other launchers of deaths")
 	os.Exit(process.WithElrun(m.Run))
 }
 

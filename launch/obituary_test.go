@@ -1,0 +1,64 @@
+package launch
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/elrun/elrun/elastic"
+)
+
+// The peers of other launchers are told of all deaths, however many, and one member is enough. The own
+// processes are not asked.
+func TestTellDead(t *testing.T) {
+	dead := make([]elastic.ID, 2*maxDead+1)
+	for i := range dead {
+		dead[i] = peerID(i)
+	}
+	for name, c := range map[string]struct {
+		answers []error // of peer 0, 1 ...; the own one is not asked
+		own     []int
+		heard   int
+		want    bool
+	}{
+		"two members":             {[]error{nil, nil}, nil, 2 * len(dead), true},
+		"a member and a newcomer": {[]error{errors.New("no member"), nil}, nil, len(dead), true},
+		"newcomers only":          {[]error{errors.New("no member")}, nil, 0, true},
+		"nobody":                  {nil, nil, 0, true},
+		"the own process":         {[]error{nil}, []int{os.Getpid()}, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := testJob(t)
+			var mu sync.Mutex
+			heard := 0
+			for i, wrong := range c.answers {
+				control, err := serveControl(socketName{job, i, os.Getpid()}, services{bury: func(ids []elastic.ID) (string, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if wrong == nil {
+						heard += len(ids)
+					}
+					return "dead", wrong
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer control.Close()
+			}
+			if got := tellDead(job, c.own, dead); got != c.want || heard != c.heard {
+				t.Errorf("told %v, %d deaths heard, want %v, %d", got, heard, c.want, c.heard)
+			}
+		})
+	}
+}
+
+// A process that is no member does not confirm a death, as it cannot pass it on.
+func TestBuryWithoutGroup(t *testing.T) {
+	if text, err := newAdmission("job").bury([]elastic.ID{"a"}); err == nil {
+		t.Errorf("got %q", text)
+	}
+	if _, err := decodeRequest([]byte(`{"request":"dead","dead":[` + "\"a\"" + `]}`)); err != nil {
+		t.Error(err)
+	}
+}
