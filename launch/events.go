@@ -123,7 +123,7 @@ func (r *runner) lookAll() {
 		if c.host != "" || r.procs.suspended {
 			continue
 		}
-		if h, _ := c.look(); h.On != c.halted {
+		if h, _ := c.look(); h.On || c.halted {
 			r.halted(i, c, h.On)
 		}
 	}

@@ -219,12 +219,12 @@ func (a *hostAgent) handle(f frame) error {
 	return nil
 }
 
-// lookAll reports which peers were stopped or continued since the last look.
+// lookAll reports which peers are stopped, or were continued since the last look.
 func (a *hostAgent) lookAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i, p := range a.peers {
-		if r, _ := p.look(); r.On != p.halted {
+		if r, _ := p.look(); r.On || p.halted {
 			p.halted = r.On
 			_ = a.out.write(frame{Index: i, report: report{Halt: &r}}) // an error means that the launcher is gone
 		}

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -199,7 +200,8 @@ func (e Exit) record(j *Job) {
 	}
 }
 
-// Halted says whether a process is stopped by a signal.
+// Halted says whether a process is stopped by a signal. It is repeated at least every second while the
+// process is stopped: a process that goes on is not killed for what is known from before.
 type Halted struct {
 	Seat int
 	On   bool
@@ -210,9 +212,9 @@ func (h Halted) record(j *Job) {
 	switch {
 	case p == nil:
 	case !h.On:
-		p.halted, p.holdsUp = 0, false
-	case p.halted == 0:
-		p.halted = j.now
+		p.halted, p.looked, p.holdsUp = 0, 0, false
+	default:
+		p.halted, p.looked = cmp.Or(p.halted, j.now), j.now
 	}
 }
 
@@ -222,7 +224,7 @@ type Suspect struct{ Who ID }
 
 func (s Suspect) record(j *Job) {
 	if p := j.names[s.Who]; p != nil && p.live() && p.halted > 0 {
-		p.holdsUp = true
+		p.holdsUp, p.looked = true, j.now
 	}
 }
 

@@ -266,7 +266,7 @@ func (j *Job) press(p *process) {
 		j.ask(p)
 	}
 	late := p.asked > 0 && (j.impatient || j.now-p.asked > j.cfg.Grace)
-	halted := p.halted > 0 && (p.holdsUp || j.now-p.halted > haltPatience && (!p.entered || j.gen.phase != Running))
+	halted := p.halted > 0 && p.looked == j.now && (p.holdsUp || j.now-p.halted > haltPatience && (!p.entered || j.gen.phase != Running))
 	if (late || halted) && !p.killed {
 		p.killed = true
 		j.do(Kill{p.seat})

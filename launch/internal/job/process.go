@@ -43,6 +43,7 @@ type process struct {
 	killed        bool          // by this launcher
 	asked         time.Duration // when this launcher asked it to leave; 0: never
 	halted        time.Duration // since when it is stopped by a signal; 0: it is not
+	looked        time.Duration // when that was seen last
 	begun         time.Duration
 	out           time.Duration // when it was a member no more: it has left, or ended
 	exit          *Exit

@@ -34,10 +34,16 @@ func (w *world) launch(n int, c job.Config) {
 	w.carry(l, outs)
 	var tick func()
 	tick = func() {
-		if !l.ended {
-			w.step(l, job.Tick{Now: time.Duration(w.now) * unit})
-			w.after(5, tick)
+		if l.ended {
+			return
 		}
+		w.step(l, job.Tick{Now: time.Duration(w.now) * unit})
+		for _, p := range w.procs {
+			if p.l == l && p.stopped && p.state != gone {
+				w.step(l, job.Halted{Seat: p.seat, On: true})
+			}
+		}
+		w.after(5, tick)
 	}
 	tick()
 }
