@@ -212,9 +212,9 @@ func (h Halted) record(j *Job) {
 	switch {
 	case p == nil:
 	case !h.On:
-		p.halted, p.looked, p.holdsUp = 0, 0, false
+		p.halt = halt{}
 	default:
-		p.halted, p.looked = cmp.Or(p.halted, j.now), j.now
+		p.halt.since, p.halt.seen = cmp.Or(p.halt.since, j.now), j.now
 	}
 }
 
@@ -223,8 +223,8 @@ func (h Halted) record(j *Job) {
 type Suspect struct{ Who ID }
 
 func (s Suspect) record(j *Job) {
-	if p := j.names[s.Who]; p != nil && p.live() && p.halted > 0 {
-		p.holdsUp, p.looked = true, j.now
+	if p := j.names[s.Who]; p != nil && p.live() && p.halt.since > 0 {
+		p.halt.holdsUp, p.halt.seen = true, j.now
 	}
 }
 

@@ -205,7 +205,7 @@ func (j *Job) form() {
 	for _, p := range j.living() {
 		switch {
 		case p.program != j.gen.program, p.asked > 0, p.dying:
-		case p.greeted && p.halted == 0:
+		case p.greeted && p.halt.since == 0:
 			ready = append(ready, p)
 		default:
 			missing++
@@ -266,7 +266,7 @@ func (j *Job) press(p *process) {
 		j.ask(p)
 	}
 	late := p.asked > 0 && (j.impatient || j.now-p.asked > j.cfg.Grace)
-	halted := p.halted > 0 && p.looked == j.now && (p.holdsUp || j.now-p.halted > haltPatience && (!p.entered || j.gen.phase != Running))
+	halted := p.halt.since > 0 && p.halt.seen == j.now && (p.halt.holdsUp || j.now-p.halt.since > haltPatience && (!p.entered || j.gen.phase != Running))
 	if (late || halted) && !p.killed {
 		p.killed = true
 		j.do(Kill{p.seat})
@@ -329,7 +329,7 @@ func (j *Job) restart() {
 
 // replace records that the program of a seat has ended, and that the next one may say hello.
 func (j *Job) replace(old *process, program int) *process {
-	p := &process{seat: old.seat, program: program, begun: j.now, asked: old.asked, halted: old.halted}
+	p := &process{seat: old.seat, program: program, begun: j.now, asked: old.asked, halt: old.halt}
 	j.seats[p.seat] = p
 	j.bury(old, Exit{Seat: old.seat})
 	return p

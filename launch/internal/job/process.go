@@ -38,15 +38,19 @@ type process struct {
 	word          word
 	released      bool          // it had Finish or Abort
 	survived      time.Duration // when a later view did without it; 0: never
-	holdsUp       bool          // it is stopped, and members wait for it
 	dying         bool          // its exit follows
 	killed        bool          // by this launcher
 	asked         time.Duration // when this launcher asked it to leave; 0: never
-	halted        time.Duration // since when it is stopped by a signal; 0: it is not
-	looked        time.Duration // when that was seen last
+	halt          halt
 	begun         time.Duration
 	out           time.Duration // when it was a member no more: it has left, or ended
 	exit          *Exit
+}
+
+// halt is what is known of a process that is stopped by a signal. It is zero for one that runs.
+type halt struct {
+	since, seen time.Duration // since when it is stopped, and when that was seen last
+	holdsUp     bool          // members wait for it
 }
 
 // word is what the process, or another about it, has said of its end.
