@@ -32,10 +32,10 @@ func TestLossyLinks(t *testing.T) {
 		{"300 ms", path{mbit: 100, delay: 300 * time.Millisecond}, pick(2, 30), 1 << 10},
 		{"150 ms", path{mbit: 100, delay: 150 * time.Millisecond, lose: 20}, 40, 1 << 10}, // 300 ms there and back
 	} {
+		if c.steps > 30 && !flagged[bool]("long") { // takes minutes
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
-			if c.steps > 30 && !flagged[bool]("long") {
-				t.Skip("takes minutes: run it with -long")
-			}
 			parallel(t)
 			l := newFar(t, hosts, c.path)
 			dir, j := folder(t), process.NewJob(t)
