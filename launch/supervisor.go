@@ -283,7 +283,8 @@ func (s *supervisor) exited(e Exit, c *child, failures *failureReport) {
 			told = o.Why == job.EndedEarly && o.Who == e.Index
 		}
 	}
-	e.Asked = end.End == job.Left || end.End == job.Released
+	byRequest := e.Signal != 0 && e.Signal != syscall.SIGKILL && !c.asked.IsZero() // it has ended between its result and its end
+	e.Asked = end.End == job.Left || end.End == job.Released || end.End == job.Complete && byRequest
 	last.Asked = e.Asked
 	s.repeats.ended(short, e, c.words)
 	defer s.judge(e.at)

@@ -30,7 +30,7 @@ func (j *Job) count() tally {
 		if p.word.digest != "" && j.result(p) {
 			t.digests[p.word.digest] = true
 		}
-		t.well = t.well || j.result(p) && p.exit.Code == 0 && p.exit.Signal == 0
+		t.well = t.well || j.result(p) && p.endedWell()
 		t.spoiled = t.spoiled || j.result(p) && end == Broke
 		late = late || p.word.closed && end == Broke
 		t.gaveUp = t.gaveUp || end == GaveUp

@@ -78,6 +78,14 @@ func (p *process) finished() bool {
 	return p.word.done || p.word.closed && p.told && !p.live() && p.exit.Code == 0 && !left
 }
 
+// endedWell tells whether p ended with status 0, or by the signal that asked it to leave.
+func (p *process) endedWell() bool {
+	return p.exit.Code == 0 && p.exit.Signal == 0 || p.exit.Signal != 0 && p.exit.Signal != kill && p.asked > 0
+}
+
+// kill is the number of SIGKILL, by which no process is asked to leave.
+const kill = 9
+
 // end tells how p has ended. Only facts about p decide, so the order of reports does not matter.
 func (p *process) end() End {
 	byItself := p.exit.Code > 0 && p.exit.Signal == 0 && !p.exit.Lost
