@@ -28,7 +28,8 @@ import (
 //
 // When the launcher dies, the group leaves in the same way, and the process exits at most 1.5 s
 // later. An error that wraps ErrLauncher means that the launcher gave up, for example because
-// another peer's program ended before it joined.
+// another peer's program ended before it joined. One that wraps elastic.ErrFinished means that the job had
+// finished before this peer came; the exit status of the program does not count then.
 func Init(ctx context.Context) (*elastic.Group, error) {
 	return initAs(ctx, func(context.Context, *agent) error { return nil })
 }

@@ -241,15 +241,6 @@ type Stop struct{}
 
 func (Stop) record(j *Job) { j.stopping = true }
 
-// Kick says that a user has put out a peer.
-type Kick struct{ Seat int }
-
-func (k Kick) record(j *Job) {
-	if p := j.seats[k.Seat]; p != nil {
-		p.word.kicked = true
-	}
-}
-
 // Restarts says that N further restarts are allowed.
 type Restarts struct{ N int }
 

@@ -140,8 +140,6 @@ func (w words) input() job.Input {
 		return job.Signal{Number: w.number(1)}
 	case "stop":
 		return job.Stop{}
-	case "kick":
-		return job.Kick{Seat: seat}
 	case "scale":
 		s := job.Scale{N: w.number(1), OnHost: w.at(2) == "of"}
 		for i := 3; i < len(w); i++ {

@@ -71,7 +71,7 @@ func (w *world) hurt(f fault, p *peer) {
 			w.term(p)
 		})
 	case "kick":
-		w.step(p.l, job.Kick{Seat: p.seat})
+		w.step(p.l, job.Leave{Who: p.id, Kicked: true})
 	case "halt newcomer", "halt":
 		p.stopped = true
 		w.step(p.l, job.Halted{Seat: p.seat, On: true})
