@@ -349,6 +349,7 @@ func (j *Job) announce(p *process) {
 // bury records the end of a process: its IDs are certainly dead, and its seat may be filled again.
 func (j *Job) bury(p *process, e Exit) {
 	p.exit = &e
+	left := p.out > 0
 	p.out = cmp.Or(p.out, j.now)
 	j.past = append(j.past, p)
 	end := p.end()
@@ -358,8 +359,9 @@ func (j *Job) bury(p *process, e Exit) {
 		if !p.dying {
 			j.announce(p)
 		}
-		// Also of a newcomer: it may have been admitted without having told.
-		if !p.word.left && end != Complete && end != Released {
+		// Also of a newcomer: it may have been admitted without having told. One that was only about to leave
+		// may still be a member of a view.
+		if !left && end != Complete && end != Released {
 			j.unconfirmed = append(j.unconfirmed, p.ids...)
 		}
 	}

@@ -79,7 +79,7 @@ func (w *world) checkZero(l *launcher) {
 		w.fail("status 0 with verdict %d", verdict)
 	case w.has(l, func(p *peer) bool { return p.spoiled }) &&
 		// Without a result only the status tells, and that of a peer that was asked does not count.
-		!(w.p.silent && (len(w.groups) > 1 || w.with("kick", "scale", "term"))):
+		!(w.p.silent && (len(w.groups) > 1 || asked || w.with("kick"))):
 		w.fail("status 0 though a peer could not keep the result")
 	case l.mistakes > 0 && done:
 		w.fail("status 0 after a mistake")
@@ -98,7 +98,7 @@ func (w *world) checkFailure(l *launcher) {
 	done, kept := w.kept(l)
 	mistake := slices.ContainsFunc(w.groups, func(g *group) bool { return g.mistake })
 	switch {
-	case kept && !mistake && !l.sig && w.only("kill", "slow kill", "kill all", "term", "halt", "halt newcomer", "scale", "fence"):
+	case kept && !mistake && !l.sig && !(w.p.silent && w.with("scale", "term")) && w.only("kill", "slow kill", "kill all", "term", "halt", "halt newcomer", "scale", "fence"):
 		w.fail("status %d though the result is there", l.over.Status)
 	case w.p.joined == 0 && w.only("kill", "slow kill", "halt", "halt newcomer", "fence") && len(w.p.faults) < w.p.peers:
 		w.fail("status %d though a peer was never disturbed", l.over.Status)

@@ -17,7 +17,7 @@ func fits(kind string, p *peer) bool {
 	switch kind {
 	case "halt newcomer":
 		return p.state == boot || p.state == waiting || p.state == joining
-	case "mistake", "halt", "spoil", "quit", "fence":
+	case "mistake", "halt", "spoil", "quit", "fence", "kick":
 		return p.state == member
 	}
 	return !p.dead()
@@ -71,7 +71,9 @@ func (w *world) hurt(f fault, p *peer) {
 			w.term(p)
 		})
 	case "kick":
-		w.step(p.l, job.Leave{Who: p.id, Kicked: true})
+		if w.fenceable(p) {
+			w.kick(p, f.arg%2)
+		}
 	case "halt newcomer", "halt":
 		p.stopped = true
 		w.step(p.l, job.Halted{Seat: p.seat, On: true})

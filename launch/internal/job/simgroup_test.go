@@ -237,18 +237,37 @@ func (w *world) err(g *group, m *peer, panics, missed bool) {
 
 // fence gives a member another ID. The others have decided to go on without it.
 func (w *world) fence(p *peer) {
-	g := p.g
-	g.members = slices.DeleteFunc(slices.Clone(g.members), func(q *peer) bool { return q == p })
-	for _, q := range g.members {
-		if q.state == member && q.g == g {
-			w.report(q)
-		}
-	}
+	w.putOut(p)
 	p.renewals++
 	p.g, p.state, p.since = nil, joining, w.now
 	p.id = job.ID(fmt.Sprintf("%d.%d.%d", p.pid, p.program, p.renewals))
 	w.send(p, job.Renew{Seat: p.seat, ID: p.id})
 	w.after(20, func() { w.lookout(p) })
+}
+
+// kick puts p out for good: each member says so, and p ends.
+func (w *world) kick(p *peer, status int) {
+	for _, q := range w.putOut(p) {
+		if q.l == p.l {
+			w.send(q, job.Leave{Who: p.id, Kicked: true})
+		}
+	}
+	w.send(p, job.Leave{Who: p.id, Kicked: true})
+	p.state = closing
+	w.after(1+w.pick(60, 12, p.pid), func() { w.awake(p, func() { w.exit(p, status, 0) }) })
+}
+
+// putOut takes p out of its group, and returns the members that have seen it.
+func (w *world) putOut(p *peer) (out []*peer) {
+	g := p.g
+	g.members = slices.DeleteFunc(slices.Clone(g.members), func(q *peer) bool { return q == p })
+	for _, q := range g.members {
+		if q.state == member && q.g == g {
+			w.report(q)
+			out = append(out, q)
+		}
+	}
+	return out
 }
 
 // fenceable tells whether the others of the group of p can go on without p.

@@ -174,10 +174,11 @@ func (w *world) term(p *peer) {
 	case boot, waiting:
 		w.exit(p, -1, 15)
 	case joining:
-		w.send(p, job.Leave{Who: p.id})
+		w.send(p, job.Leave{Who: p.id, Soon: true})
 		p.termed = true
 		w.exit(p, 0, 0)
 	case member:
+		w.send(p, job.Leave{Who: p.id, Soon: true})
 		p.termed = true
 	}
 }
