@@ -30,17 +30,20 @@ func (a Admin) Begin(first []Member) {
 // Again takes back the order to join: the launcher has observed that no member lives. It reports
 // whether this peer still waits to join, and then lets it enter no view until Begin, Resume, Finished
 // or Abort. So the launcher may name the peer in a first view, and no earlier member can have admitted
-// it meanwhile.
+// it meanwhile. A peer that was put out and is about to get another identity answers with that one.
 func (a Admin) Again() bool {
-	if !a.g.made() {
-		return false
+	for a.g.made() {
+		d, open := a.g.current(), a.g.isOpen()
+		held, ok := ask(&d.loop, func() bool {
+			d.status.set(func(s *status) { s.held = s.phase == outside })
+			return d.status.held()
+		})
+		if ok || !open {
+			return held
+		}
+		<-time.After(tickPeriod) // this identity has ended, and another one follows
 	}
-	d := a.g.current()
-	held, _ := ask(&d.loop, func() bool {
-		d.status.set(func(s *status) { s.held = s.phase == outside })
-		return d.status.held()
-	})
-	return held
+	return false
 }
 
 // Resume lets a newcomer look for members again, after Again. It does not block.

@@ -85,6 +85,9 @@ func TestAgain(t *testing.T) {
 					})
 				}
 				all.Wait()
+				if groups[0].Admin().Again() {
+					t.Error("a closed group says that it waits to join")
+				}
 				if err := p.network.Close(); err != nil {
 					t.Error(err)
 				}

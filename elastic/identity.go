@@ -37,6 +37,13 @@ func (i *identity) replace(d *driver, former []Member) bool {
 	return true
 }
 
+// isOpen reports whether another identity may follow.
+func (i *identity) isOpen() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return !i.closed
+}
+
 // close makes further calls of replace fail. It returns the driver of the present identity, and
 // whether this is the first call.
 func (i *identity) close() (d *driver, first bool) {
