@@ -25,6 +25,7 @@ type fakeNet struct {
 	pause  time.Duration        // duration of a proof
 
 	contacts []elastic.Member // of all members
+	mute     bool             // no member names its contacts
 	lost     map[string]bool  // addresses of found members at which nobody listens
 
 	mu         sync.Mutex
@@ -94,7 +95,11 @@ func (f *fakeNet) MapPorts(ctx context.Context, told func(error)) {
 }
 
 // Contacts returns the same members for every member.
-func (f *fakeNet) Contacts(context.Context, elastic.ID) ([]elastic.Member, error) {
+func (f *fakeNet) Contacts(ctx context.Context, _ elastic.ID) ([]elastic.Member, error) {
+	if f.mute {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
 	return f.contacts, nil
 }
 
@@ -277,6 +282,25 @@ func TestIntroduceBy(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A newcomer does not wait for ever for the member that has let it in, which may be gone by then.
+func TestAdmittedByTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(map[elastic.ID]error{"a": nil})
+		f.mute = true
+		i := f.identity(nil)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		in, err := i.findAdmission(ctx, ticket.Credential{Signers: []string{"x"}}, []string{"a", "b"}, func() []elastic.Member { return nil }, time.Hour)
+		if err != nil || in.by.ID != "a" {
+			t.Errorf("got %+v, %v", in, err)
+		}
+		if ctx.Err() != nil {
+			t.Error("it has waited until its context ended")
+		}
+		_ = i.Close()
+	})
 }
 
 // A kicked member gets a message before its connections are closed.

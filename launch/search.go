@@ -75,6 +75,8 @@ const (
 	// newsPeriod is the longest time until all members know a new ticket. So a refusal ends the
 	// search only after this time, because another member may still admit the newcomer.
 	newsPeriod = 2 * time.Second
+	// contactsLimit is how long the member that has admitted a newcomer may take to name others.
+	contactsLimit = 5 * time.Second
 	// vacantAfter is the time after which a job counts as ended if nobody listens at any address
 	// of the ticket.
 	vacantAfter = 10 * time.Second
@@ -118,8 +120,11 @@ func (i *identity) findAdmission(ctx context.Context, c ticket.Credential, addrs
 		}
 	}
 	// Some members are reachable only at addresses that are not in the view. Ask for these
-	// addresses now, because the member that has admitted this peer may be about to leave.
-	known, err := i.net.Contacts(ctx, by.ID)
+	// addresses now, because the member that has admitted this peer may be about to leave. It may also
+	// be out of reach by now, and another one let this peer in.
+	within, end := context.WithTimeout(ctx, contactsLimit)
+	defer end()
+	known, err := i.net.Contacts(within, by.ID)
 	if err == nil {
 		in.others = append(in.others, known[:min(len(known), maxFound)]...)
 	}
