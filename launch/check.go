@@ -145,28 +145,21 @@ type link struct {
 
 // checkTCP judges libp2p over TCP, which connects the peers of a job.
 func checkTCP(l link) Check {
-	c := checkLink("libp2p over TCP and TLS", l)
+	const name = "libp2p over TCP and TLS"
 	if l.err != nil {
-		c.Level, c.Advice = Fail, "see that nothing blocks TCP connections to "+loopback
-	}
-	return c
-}
-
-// checkQUIC judges libp2p over QUIC. A failure is only a warning: elrun connects peers over TCP.
-func checkQUIC(l link) Check {
-	c := checkLink("libp2p over QUIC", l)
-	if l.err != nil {
-		c.Level, c.Advice = Warn, "elrun connects peers over TCP and works without QUIC; something blocks UDP to "+loopback
-	}
-	return c
-}
-
-// checkLink returns the finding about a link, without a level if the test failed.
-func checkLink(name string, l link) Check {
-	if l.err != nil {
-		return Check{Name: name, Found: l.err.Error()}
+		return Check{Level: Fail, Name: name, Found: l.err.Error(), Advice: "see that nothing blocks TCP connections to " + loopback}
 	}
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	return Check{Level: OK, Name: name, Found: fmt.Sprintf("two hosts connected on %s in %.1f ms, round trip %.2f ms",
 		loopback, ms(l.connect), ms(l.rtt))}
+}
+
+// checkUDP judges UDP, over which peers behind routers connect. A failure is only a warning: relays
+// work without UDP.
+func checkUDP(err error) Check {
+	if err != nil {
+		return Check{Level: Warn, Name: "UDP", Found: err.Error(),
+			Advice: "peers behind routers need UDP to connect directly, and use relays without it; something blocks UDP to " + loopback}
+	}
+	return Check{Level: OK, Name: "UDP", Found: "a datagram to " + loopback + " arrived"}
 }

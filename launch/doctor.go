@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,7 +20,7 @@ import (
 )
 
 const (
-	// linkPeriod is the time limit of the test of one transport, which takes about 20 ms.
+	// linkPeriod is the time limit of the test of a link, which takes about 20 ms.
 	linkPeriod = 5 * time.Second
 	linkTrips  = 9 // round trips of a test; their median is reported
 )
@@ -40,8 +41,7 @@ func Doctor(ctx context.Context) []Check {
 		out = append(out, checkDescriptors(uint64(limit.Cur)))
 	}
 	return append(out, checkNetwork(addresses()), checkControl(tryControl(ctx)),
-		checkTCP(tryLink(ctx, p2p.Config{Security: "tls", ListenAddrs: []string{"/ip4/" + loopback + "/tcp/0"}})),
-		checkQUIC(tryLink(ctx, p2p.Config{Transport: "quic", ListenAddrs: []string{"/ip4/" + loopback + "/udp/0/quic-v1"}})))
+		checkTCP(tryLink(ctx, p2p.Config{ListenAddrs: []string{"/ip4/" + loopback + "/tcp/0"}})), checkUDP(tryUDP(ctx)))
 }
 
 // addresses returns the addresses of the interfaces that are up. It leaves out interfaces whose
@@ -125,6 +125,22 @@ func tryLink(ctx context.Context, cfg p2p.Config) link {
 	slices.Sort(trips[:])
 	l.rtt = trips[linkTrips/2]
 	return l
+}
+
+// tryUDP sends a datagram over loopback and reads it.
+func tryUDP(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, linkPeriod, fmt.Errorf("no answer within %v", linkPeriod))
+	defer cancel()
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(loopback)})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
+	if _, err = c.WriteTo([]byte("hello"), c.LocalAddr()); err == nil {
+		_, _, err = c.ReadFrom(make([]byte, 16))
+	}
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // roundTrip sends a message from a to b and one back, and returns the time taken. The first message

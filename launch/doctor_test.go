@@ -32,7 +32,7 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("%v", c)
 		}
 	}
-	for _, name := range []string{"cores", "file descriptors", "network", "libp2p over TCP and TLS", "libp2p over QUIC"} {
+	for _, name := range []string{"cores", "file descriptors", "network", "libp2p over TCP and TLS", "UDP"} {
 		checkNamed(t, all, name)
 	}
 	if c := checkNamed(t, all, "control sockets"); !strings.Contains(c.Found, job) {
@@ -49,7 +49,7 @@ func TestDoctorCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	all := Doctor(ctx)
-	for name, want := range map[string]Level{"control sockets": Fail, "libp2p over TCP and TLS": Fail, "libp2p over QUIC": Warn} {
+	for name, want := range map[string]Level{"control sockets": Fail, "libp2p over TCP and TLS": Fail, "UDP": Warn} {
 		if c := checkNamed(t, all, name); c.Level != want {
 			t.Errorf("want %s: %v", want, c)
 		}
@@ -61,7 +61,7 @@ func TestTryLink(t *testing.T) {
 	if l := tryLink(t.Context(), p2p.Config{ListenAddrs: []string{"/ip4/nowhere/tcp/0"}}); l.err == nil {
 		t.Error("no error from an address that is none")
 	}
-	l := tryLink(t.Context(), p2p.Config{Security: "noise", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
+	l := tryLink(t.Context(), p2p.Config{ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
 	if l.err != nil || l.connect <= 0 || l.rtt <= 0 {
 		t.Errorf("got %+v", l)
 	}

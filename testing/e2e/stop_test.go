@@ -197,7 +197,7 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("line %q", line)
 		}
 	}
-	for _, name := range []string{"cores", "network", "control sockets", "libp2p over TCP and TLS", "libp2p over QUIC"} {
+	for _, name := range []string{"cores", "network", "control sockets", "libp2p over TCP and TLS", "UDP"} {
 		if !strings.Contains(stdout, "  "+name+": ") {
 			t.Errorf("no %s in:\n%s", name, stdout)
 		}

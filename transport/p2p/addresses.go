@@ -208,7 +208,7 @@ func (b *addressBook) all() map[elastic.ID][]string {
 func (b *addressBook) known(id peer.ID) []string {
 	var out []string
 	for _, a := range b.host.Peerstore().Addrs(id) {
-		if b.isAdvertised(a) {
+		if isAdvertised(a) {
 			out = append(out, a.String())
 		}
 	}

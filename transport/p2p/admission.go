@@ -74,7 +74,7 @@ func (a *admission) setPolicy(p AdmissionPolicy) {
 func (a *admission) onConnected(c network.Conn) {
 	id := c.RemotePeer()
 	switch {
-	case a.gate.isMember(id) && a.isPunched(c):
+	case a.gate.isMember(id) && isPunched(c):
 		a.gate.markReached(id, nil) // no address is recorded: a dial to the punched address finds only the peer's router
 	case a.gate.isMember(id):
 		a.gate.markReached(id, c.RemoteMultiaddr())

@@ -40,7 +40,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	addrs := cfg.ListenAddrs
 	// Listening is the last step that may fail: from then on handlers run.
 	if len(addrs) == 0 {
-		addrs = defaultAddrs(cfg.Transport)
+		addrs = []string{"/ip4/0.0.0.0/tcp/0"}
 	}
 	if err := h.listener.listenAt(addrs); err != nil {
 		return err
@@ -49,8 +49,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	return nil
 }
 
-// addRelays adds circuits and hole punching, if cfg allows relays. It sets punches before the first
-// connection, because punches says that hole punching has made a connection over UDP.
+// addRelays adds circuits and hole punching, if cfg allows relays.
 func (h *Host) addRelays(cfg Config, key crypto.PrivKey) error {
 	relay, err := code("relay", cfg.Relay, relayNames())
 	// Without relays h.relays and h.punch stay nil. The methods that Host calls accept a nil
@@ -58,14 +57,11 @@ func (h *Host) addRelays(cfg Config, key crypto.PrivKey) error {
 	if err != nil || relay == neverRelay {
 		return err
 	}
-	h.conns.punches = cfg.Transport != "quic" // the sockets of the QUIC transport cannot send hole punching's checks
 	if h.relays, err = newRelays(h.conns, cfg.loopback); err != nil {
 		return err
 	}
 	h.listener.relays = h.relays
-	if h.conns.punches {
-		h.punch = newPuncher(h.relays, h.throttle, key, cfg.punch)
-	}
+	h.punch = newPuncher(h.relays, h.throttle, key, cfg.punch)
 	return nil
 }
 

@@ -219,35 +219,32 @@ func latency(t testing.TB, hs []*p2p.Host, n int) (longest time.Duration) {
 // Messages arrive during a large answer. The time they take is only logged, as it depends on the
 // machine.
 func TestControlBesideBulk(t *testing.T) {
-	for name, size := range map[string]int{"tls": 64 << 20, "noise": 8 << 20, "quic": 8 << 20} {
-		t.Run(name, func(t *testing.T) {
-			cfg, data := configs()[name], pattern(size)
-			hs := pair(t, cfg, func(_ context.Context, _ elastic.ID, _ []byte, w io.Writer) error {
-				_, err := w.Write(data)
-				return err
-			})
-			alone := latency(t, hs, 20)
-			done := make(chan struct{})
-			began := time.Now()
-			go func() {
-				defer close(done)
-				if got, err := ask(t, hs, ""); err != nil || !bytes.Equal(got, data) {
-					t.Errorf("got %d bytes, %v", len(got), err)
-				}
-			}()
-			var beside time.Duration
-			count := 0
-			for open := true; open; {
-				select {
-				case <-done:
-					open = false
-				default:
-					beside = max(beside, latency(t, hs, 1))
-					count++
-				}
-			}
-			t.Logf("%d MiB in %v; longest round trip of %d messages beside it %v, alone %v",
-				size>>20, time.Since(began), count, beside, alone)
-		})
+	const size = 64 << 20
+	cfg, data := configs()["tls"], pattern(size)
+	hs := pair(t, cfg, func(_ context.Context, _ elastic.ID, _ []byte, w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+	alone := latency(t, hs, 20)
+	done := make(chan struct{})
+	began := time.Now()
+	go func() {
+		defer close(done)
+		if got, err := ask(t, hs, ""); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("got %d bytes, %v", len(got), err)
+		}
+	}()
+	var beside time.Duration
+	count := 0
+	for open := true; open; {
+		select {
+		case <-done:
+			open = false
+		default:
+			beside = max(beside, latency(t, hs, 1))
+			count++
+		}
 	}
+	t.Logf("%d MiB in %v; longest round trip of %d messages beside it %v, alone %v",
+		size>>20, time.Since(began), count, beside, alone)
 }

@@ -15,11 +15,6 @@ type Config struct {
 	// Job is the name of the job. Both ends of a data connection compare it. It has at most
 	// mesh.MaxJob bytes.
 	Job string
-	// Security is the security protocol over TCP: "tls", "noise", or "" for both with TLS
-	// preferred. QUIC has its own TLS.
-	Security string
-	// Transport is "tcp" (also "") or "quic".
-	Transport string
 	// ListenAddrs are the multiaddrs to listen at, such as /ip4/127.0.0.1/tcp/0. An address may
 	// have a range of ports, such as /ip4/192.0.2.1/tcp/7000-7019. The host then takes free ports
 	// of the range: one for libp2p and, unless Path is p2p, one for direct connections. Empty means

@@ -31,9 +31,6 @@ type conns struct {
 	handshakes *handshakes
 	// below has the parts of libp2p that release closes, in this order.
 	below []io.Closer
-	// punches is set if the host tries hole punching. Then hole punching has made all its
-	// connections over UDP.
-	punches bool
 }
 
 // close ends all connections at once. It does nothing if build has failed before it made c.host.
@@ -111,17 +108,17 @@ func (c *conns) onlyRelayed(id peer.ID) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, func(conn network.Conn) bool { return !isRelayed(conn.RemoteMultiaddr()) })
 }
 
-// isPunched reports whether hole punching made a connection. The peer of such a connection cannot
-// be reached by TCP, so no direct connection is possible.
-func (c *conns) isPunched(conn network.Conn) bool {
-	return c.punches && udpOf(conn.RemoteMultiaddr()).IsValid()
+// isPunched reports whether hole punching made a connection: all connections over UDP are its. The
+// peer of such a connection cannot be reached by TCP, so no direct connection is possible.
+func isPunched(conn network.Conn) bool {
+	return udpOf(conn.RemoteMultiaddr()).IsValid()
 }
 
 // isAdvertised reports whether a may be advertised as an address of a host. Relayed addresses may
 // not be advertised. The UDP addresses of hole punching may not either: only the puncher sends
 // them.
-func (c *conns) isAdvertised(a multiaddr.Multiaddr) bool {
-	return !isRelayed(a) && (!c.punches || !udpOf(a).IsValid())
+func isAdvertised(a multiaddr.Multiaddr) bool {
+	return !isRelayed(a) && !udpOf(a).IsValid()
 }
 
 // insiders returns the members of a view, and the relays through which this host is connected with

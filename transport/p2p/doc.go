@@ -60,8 +60,7 @@
 // 128 more, a control message 1,024, and a stream 4,096. The host does not read from an outsider
 // without tokens (backpressure), until the outsider has tokens again or is in a view. Every 256
 // bytes that the host sends to an outsider earn the outsider a token, so that acknowledgements do
-// not slow down the copy of a large state. With Config.Transport "quic", and over relays, only
-// messages and streams cost tokens.
+// not slow down the copy of a large state. Over relays only messages and streams cost tokens.
 //
 // All limits on strangers, outsiders and members are in one table in docs/elastic.md.
 //
@@ -75,8 +74,8 @@
 // reached at one address, only that address is dialled, until a dial fails for another reason than
 // a refusal.
 //
-// QUIC reports no refused connections: a killed peer cannot be told from a peer behind a broken
-// link.
+// Paths through routers (punch.go) report no refused connections: a killed peer cannot be told from
+// a peer behind a broken link.
 //
 // Where Config.Relay allows it, members that cannot connect reach each other through a relay, a
 // member with which both have a connection (relay.go).

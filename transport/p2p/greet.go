@@ -94,7 +94,6 @@ func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return fmt.Errorf("make TLS: %w", err)
 	}
-	// The listener offers TLS, Noise or both; a host with Config.Security "noise" fails here.
 	begun := time.Now()
 	if _, err := multistream.SelectOneOf([]protocol.ID{libp2ptls.ID}, conn); err != nil {
 		return fmt.Errorf("the program that listens there does not speak libp2p: %w", err)

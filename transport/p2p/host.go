@@ -38,7 +38,7 @@ type Host struct {
 	conns     *conns       // libp2p, and the gate that decides which peers may connect
 	local     *local       // Unix sockets within the host; nil where the system lacks them or Config.Path excludes them
 	relays    *relays      // members that relay for this host; nil unless Config.Relay allows it
-	punch     *puncher     // hole punching through routers; nil without relays and with Config.Transport "quic"
+	punch     *puncher     // hole punching through routers; nil without relays
 	dialer    *dialer      // connections and streams to peers
 	listener  *listener    // addresses at which others reach this host
 	addresses *addressBook // addresses of other hosts

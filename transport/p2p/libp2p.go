@@ -2,7 +2,6 @@ package p2p
 
 import (
 	"cmp"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"os"
@@ -21,10 +20,7 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
-	"github.com/libp2p/go-libp2p/p2p/security/noise"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
-	libp2pquic "github.com/libp2p/go-libp2p/p2p/transport/quic"
-	"github.com/libp2p/go-libp2p/p2p/transport/quicreuse"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	"github.com/libp2p/go-libp2p/x/rate"
 )
@@ -47,31 +43,6 @@ const handshakeTime = 30 * time.Second
 // addrTime bounds a dial to one address: the connection, which TCP gives up after 5 s, and the
 // handshake.
 const addrTime = handshakeTime + 5*time.Second
-
-// secure returns the security protocols for a value of Config.Security, in order of preference. TLS
-// comes first, as the standard library uses the processor's AES instructions. Two hosts need one
-// protocol in common; a host with "tls" and one with "noise" cannot connect.
-func secure(name string, key crypto.PrivKey, muxers []upgrader.StreamMuxer) ([]sec.SecureTransport, error) {
-	var all []sec.SecureTransport
-	if name == "" || name == "tls" {
-		t, err := libp2ptls.New(libp2ptls.ID, key, muxers)
-		if err != nil {
-			return nil, fmt.Errorf("make TLS: %w", err)
-		}
-		all = append(all, t)
-	}
-	if name == "" || name == "noise" {
-		t, err := noise.New(noise.ID, key, muxers)
-		if err != nil {
-			return nil, fmt.Errorf("make Noise: %w", err)
-		}
-		all = append(all, t)
-	}
-	if len(all) == 0 { // no name matches
-		return nil, fmt.Errorf("unknown security %q (tls or noise)", name)
-	}
-	return all, nil
-}
 
 // resources limits the connections and streams of each peer. libp2p's defaults would allow 8
 // connections per address, and so 8 peers per host. Unauthenticated inbound connections have a
@@ -145,7 +116,7 @@ func (c *conns) build(cfg Config, key crypto.PrivKey, t *throttle, r *routes) er
 	if c.upgrader, err = newUpgrader(cfg, key, limits, c.gate); err != nil {
 		return err
 	}
-	main, err := c.newTransport(cfg, key, t, r)
+	main, err := c.newTransport(t, r)
 	if err != nil {
 		return err
 	}
@@ -172,55 +143,25 @@ func (c *conns) newStore(key crypto.PrivKey) (peerstore.Peerstore, error) {
 	return store, nil
 }
 
-// newTransport makes the TCP or QUIC transport of cfg. t throttles TCP connections. r bounds the
-// segment size of dialled connections to addresses to which long packets are lost. A host has one
-// transport: with two transports libp2p would dial each peer over both, and each pair would make
-// two handshakes.
-func (c *conns) newTransport(cfg Config, key crypto.PrivKey, t *throttle, r *routes) (transport.Transport, error) {
-	switch cfg.Transport {
-	case "", "tcp":
-		// A dial from the listening port could collide with a dial in the opposite direction.
-		plain, err := tcp.NewTCPTransport(meteredUpgrader{c.upgrader, t, c.handshakes}, c.limits, nil, tcp.DisableReuseport(), tcp.WithDialerForAddr(r.dialer))
-		return scoped{plain}, err
-	case "quic":
-		manager, err := newQUIC()
-		if err != nil {
-			return nil, err
-		}
-		c.below = append(c.below, manager)
-		return libp2pquic.NewTransport(key, manager, nil, c.gate, c.limits)
-	}
-	return nil, fmt.Errorf("unknown transport %q (tcp or quic)", cfg.Transport)
+// newTransport makes the TCP transport. t throttles its connections. r bounds the segment size of
+// dialled connections to addresses to which long packets are lost.
+func (c *conns) newTransport(t *throttle, r *routes) (transport.Transport, error) {
+	// A dial from the listening port could collide with a dial in the opposite direction.
+	plain, err := tcp.NewTCPTransport(meteredUpgrader{c.upgrader, t, c.handshakes}, c.limits, nil, tcp.DisableReuseport(), tcp.WithDialerForAddr(r.dialer))
+	return scoped{plain}, err
 }
 
-// newUpgrader makes the part that turns TCP connections and circuits into streams: a security
-// protocol and the multiplexer yamux.
+// newUpgrader makes the part that turns TCP connections and circuits into streams: TLS, whose
+// ciphers use the processor's AES instructions, and the multiplexer yamux.
 func newUpgrader(cfg Config, key crypto.PrivKey, limits network.ResourceManager, g *gate) (transport.Upgrader, error) {
 	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: muxer()}}
-	security, err := secure(cfg.Security, key, muxers)
+	security, err := libp2ptls.New(libp2ptls.ID, key, muxers)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make TLS: %w", err)
 	}
-	up, err := upgrader.New(security, muxers, nil, limits, g, upgrader.WithAcceptTimeout(cmp.Or(cfg.handshake, handshakeTime)))
+	up, err := upgrader.New([]sec.SecureTransport{security}, muxers, nil, limits, g, upgrader.WithAcceptTimeout(cmp.Or(cfg.handshake, handshakeTime)))
 	if err != nil {
 		return nil, fmt.Errorf("make upgrader: %w", err)
 	}
 	return up, nil
-}
-
-// newQUIC makes the owner of QUIC's sockets. QUIC has its own security and streams. The keys for
-// stateless resets and for address tokens are random. A restarted host has other keys, so the
-// connections of the earlier process end by their timeout.
-func newQUIC() (*quicreuse.ConnManager, error) {
-	var reset, token [32]byte
-	for _, b := range [][]byte{reset[:], token[:]} {
-		if _, err := rand.Read(b); err != nil {
-			return nil, fmt.Errorf("make QUIC keys: %w", err)
-		}
-	}
-	manager, err := quicreuse.NewConnManager(reset, token)
-	if err != nil {
-		return nil, fmt.Errorf("make QUIC: %w", err)
-	}
-	return manager, nil
 }

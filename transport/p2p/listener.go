@@ -116,7 +116,7 @@ func (l *listener) listenAddrs() []multiaddr.Multiaddr {
 			all = resolved
 		}
 	}
-	return multiaddr.FilterAddrs(all, l.isAdvertised)
+	return multiaddr.FilterAddrs(all, isAdvertised)
 }
 
 // farAddrs returns the addresses of this host that are not on loopback.
@@ -150,7 +150,7 @@ func (l *listener) mappable() []innerPort {
 // listens, which may be the unspecified address. ok is false for addresses that may not be
 // advertised.
 func (l *listener) listening(a multiaddr.Multiaddr) (protocol string, at netip.AddrPort, ok bool) {
-	if !l.isAdvertised(a) {
+	if !isAdvertised(a) {
 		return "", at, false
 	}
 	n, err := manet.ToNetAddr(firstTwo(a))
@@ -226,14 +226,6 @@ func canListen(network, ip string) bool {
 	}
 	_ = l.Close()
 	return true
-}
-
-// defaultAddrs returns the listen addresses of a Config that has none.
-func defaultAddrs(transport string) []string {
-	if transport == "quic" {
-		return []string{"/ip4/0.0.0.0/udp/0/quic-v1"}
-	}
-	return []string{"/ip4/0.0.0.0/tcp/0"}
 }
 
 // listenSpec is a parsed element of Config.ListenAddrs: a multiaddr and a range of ports, which is

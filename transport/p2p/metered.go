@@ -12,8 +12,7 @@ import (
 )
 
 // The throttle is applied below libp2p, to whole TCP connections, as reading costs work even for
-// frames that belong to no stream. Over circuits and with Config.Transport "quic" only streams and
-// messages are throttled. For hole punching puncher.account charges the packets.
+// frames that belong to no stream. Over circuits only streams and messages are throttled. For hole punching puncher.account charges the packets.
 //
 // The peer whose bucket pays is known only after the security handshake. libp2p reveals it in two
 // places: for an inbound connection to the resource scope (SetPeer), for an outbound one in the

@@ -118,7 +118,7 @@ func (p *paths) dialOrder(s *stream, theirs *offer) (all []bool) {
 	}
 	// The other side can dial only if this side has a direct port, and if libp2p's connection shows
 	// that the hosts can connect directly: a relayed or punched connection does not show this.
-	if p.listener.port != nil && theirs.path != mesh.StreamPath && !isRelayed(c.RemoteMultiaddr()) && !p.isPunched(c) {
+	if p.listener.port != nil && theirs.path != mesh.StreamPath && !isRelayed(c.RemoteMultiaddr()) && !isPunched(c) {
 		all = append(all, false)
 	}
 	// The side that has dialled libp2p's connection is known to reach the other side.

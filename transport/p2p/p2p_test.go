@@ -17,9 +17,7 @@ import (
 func configs() map[string]p2p.Config {
 	tcp := []string{"/ip4/127.0.0.1/tcp/0"}
 	return map[string]p2p.Config{
-		"tls":   {Job: "test", Path: "p2p", Security: "tls", ListenAddrs: tcp},
-		"noise": {Job: "test", Path: "p2p", Security: "noise", ListenAddrs: tcp},
-		"quic":  {Job: "test", Path: "p2p", Transport: "quic", ListenAddrs: []string{"/ip4/127.0.0.1/udp/0/quic-v1"}},
+		"tls": {Job: "test", Path: "p2p", ListenAddrs: tcp},
 	}
 }
 
@@ -29,7 +27,6 @@ func paths() map[string]p2p.Config {
 	all := configs()
 	all["direct"] = p2p.Config{Job: "test", Path: "direct", ListenAddrs: tcp}
 	all["plain"] = p2p.Config{Job: "test", Path: "direct", Encrypt: "never", ListenAddrs: tcp}
-	all["over quic"] = p2p.Config{Job: "test", Path: "direct", Transport: "quic", ListenAddrs: []string{"/ip4/127.0.0.1/udp/0/quic-v1"}}
 	all["unix"] = p2p.Config{Job: "test", Path: "unix", ListenAddrs: tcp}
 	all["auto"] = p2p.Config{Job: "test", ListenAddrs: tcp}
 	all["local"] = p2p.Config{Job: "test", ListenAddrs: tcp, HostKey: make([]byte, p2p.HostKeySize)}
@@ -114,7 +111,7 @@ func conform(t *testing.T, start func(t *testing.T, n int) ([]*p2p.Host, elastic
 }
 
 func BenchmarkTransport(b *testing.B) {
-	for _, name := range []string{"tls", "noise", "quic", "direct", "plain", "unix"} {
+	for _, name := range []string{"tls", "direct", "plain", "unix"} {
 		b.Run(name, func(b *testing.B) {
 			transporttest.Benchmark(b, func(b *testing.B) []transport.Transport {
 				hs, v := hosts(b, 2, paths()[name])

@@ -143,7 +143,7 @@ func (p *paths) dialFirst(ctx context.Context, s *stream, theirs *offer, all []d
 func (p *paths) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp bool) {
 	mine := p.offer(direct.Ticket{})
 	// A TCP dial to the address of a punched connection would reach only the peer's router.
-	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || p.isPunched(s.Conn()) {
+	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || isPunched(s.Conn()) {
 		return nil, false
 	}
 	if to, ok := theirs.ByUnix(); ok && sameKernel(mine, theirs) {

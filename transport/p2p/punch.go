@@ -270,7 +270,7 @@ func (p *puncher) isUsed(id peer.ID, at netip.AddrPort) bool {
 // onDisconnected stops the socket from accepting packets from the other end of a connection that
 // has ended.
 func (p *puncher) onDisconnected(c network.Conn) {
-	if p == nil || !p.isPunched(c) {
+	if p == nil || !isPunched(c) {
 		return
 	}
 	p.opening.Lock()

@@ -153,7 +153,7 @@ func (r *relays) enough(c network.Conn) bool {
 // only the hosts that this host reaches, and a punched path carries only UDP.
 func (r *relays) isRemote(c network.Conn) bool {
 	a := c.RemoteMultiaddr()
-	return ipOf(a) != nil && (r.loopback || !manet.IsIPLoopback(a)) && !r.isPunched(c)
+	return ipOf(a) != nil && (r.loopback || !manet.IsIPLoopback(a)) && !isPunched(c)
 }
 
 // take records that a member is asked for a reservation; false if it was asked before. The record

@@ -366,9 +366,8 @@ func TestGarbageFromStrangers(t *testing.T) {
 	}
 	for _, bytes := range []string{
 		"", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("\xff", 1<<16),
-		"\x13/multistream/1.0.0\n",                     // and no more
-		"\x13/multistream/1.0.0\n\x0b/tls/1.0.0\n",     // and no handshake
-		"\x13/multistream/1.0.0\n\x07/noise\n\x00\x00", // an empty handshake message
+		"\x13/multistream/1.0.0\n",                 // and no more
+		"\x13/multistream/1.0.0\n\x0b/tls/1.0.0\n", // and no handshake
 		"\x13/multistream/1.0.0\n\x0b/tls/1.0.0\n\x16\x03\x01\xff\xff" + strings.Repeat("x", 5000),
 	} {
 		for range 3 {

@@ -17,9 +17,6 @@ func TestViews(t *testing.T) {
 		if cfg.Path == "p2p" { // else data has connections of its own
 			o.Break = func(a, b elastic.Endpoint) { _ = p2p.Break(a.Network.(*p2p.Host), b.Self.ID) }
 		}
-		if cfg.Transport == "quic" {
-			o.Kill = nil // over UDP a closed port is not reported
-		}
 		t.Run(name, func(t *testing.T) {
 			networktest.Run(t, func(t *testing.T, n int) []elastic.Endpoint {
 				hs, v := hosts(t, n, cfg)
