@@ -67,7 +67,7 @@ func (c carrier) openOnce(ctx context.Context, id peer.ID, k mesh.Kind) (mesh.St
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{raw}
+	s := &stream{lazyStream: raw}
 	switch k {
 	case mesh.Control:
 		if err := d.confirm(ctx, raw); err != nil {
@@ -79,17 +79,17 @@ func (c carrier) openOnce(ctx context.Context, id peer.ID, k mesh.Kind) (mesh.St
 		c.h.punch.tryPunch(id)
 	case mesh.Data:
 		// The offer is sent together with the hello, which saves half a round trip.
-		raw.after = appendOffer(nil, c.h.paths.offer(direct.Ticket{}))
+		s.after = appendOffer(nil, c.h.paths.offer(direct.Ticket{}))
 		return upgradable{s, c.h.paths}, nil
 	}
 	return s, nil
 }
 
 // accept returns the handler for libp2p streams of a kind that others open. The acceptor has
-// negotiated the protocol before it calls the handler, so the lazyStream has nothing to negotiate.
+// negotiated the protocol before it calls the handler.
 func (c carrier) accept(k mesh.Kind) func(network.Stream) {
 	return func(raw network.Stream) {
-		s := &stream{&lazyStream{Stream: raw, written: true, agreed: true}}
+		s := &stream{lazyStream: &lazyStream{raw, raw}}
 		switch k {
 		case mesh.Control:
 			c.h.relays.reserve(raw.Conn())

@@ -344,7 +344,7 @@ func (d *dialer) open(ctx context.Context, id peer.ID, p protocol.ID) (*lazyStre
 		_ = s.Reset()
 		return nil, err
 	}
-	return &lazyStream{Stream: s, proposal: proposalOf(p)}, nil
+	return newLazyStream(s, p), nil
 }
 
 // exchange opens a stream for one question and its answer, and calls f with it. It resets the
@@ -385,7 +385,7 @@ const unansweredTime = 5 * time.Second
 func (d *dialer) confirm(ctx context.Context, s *lazyStream) error {
 	began := time.Now()
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	err := s.negotiate()
+	_, err := s.Read(nil)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}

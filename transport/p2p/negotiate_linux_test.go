@@ -59,7 +59,7 @@ func TestDialOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, s := range []network.Stream{s, <-came} {
-			if got := hs[i].paths.dialOrder(&stream{&lazyStream{Stream: s}}, hs[1-i].paths.offer(direct.NewTicket())); !slices.Equal(got, want[i]) {
+			if got := hs[i].paths.dialOrder(&stream{lazyStream: &lazyStream{s, s}}, hs[1-i].paths.offer(direct.NewTicket())); !slices.Equal(got, want[i]) {
 				t.Errorf("%v: turns %v of the streams of %d, want %v", paths, got, i, want[i])
 			}
 			_ = s.Reset()

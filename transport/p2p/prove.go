@@ -119,11 +119,11 @@ func (h *Host) proveOnce(ctx context.Context, id peer.ID, p protocol.ID, c ticke
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
 	if p == firstProtocol {
-		if err = s.negotiate(); err == nil {
+		if err = propose(s.Stream, p, nil); err == nil {
 			err = versionError(string(p))
 		}
 	} else {
-		err = ask(s, c, id.String(), string(h.id))
+		err = ask(s.Stream, c, id.String(), string(h.id))
 	}
 	stop()
 	_ = s.Reset() // request and answer are complete
@@ -137,10 +137,10 @@ func (h *Host) proveOnce(ctx context.Context, id peer.ID, p protocol.ID, c ticke
 }
 
 // ask sends the credential of this host to a member, and takes the answer.
-func ask(s *lazyStream, c ticket.Credential, member, self string) error {
+func ask(s io.ReadWriter, c ticket.Credential, member, self string) error {
 	words := c.Encode()
 	var answer [ticket.AnswerSize]byte
-	_, err := s.Write(words[:])
+	err := propose(s, proveProtocol, words[:])
 	if err == nil {
 		_, err = io.ReadFull(s, answer[:])
 	}

@@ -72,7 +72,7 @@ func (p *puncher) ask(ctx context.Context, id peer.ID, q punchAsk) (*punchTalk, 
 		return nil, a, err
 	}
 	t := &punchTalk{raw, context.AfterFunc(ctx, func() { _ = raw.Reset() })}
-	s := &lazyStream{Stream: raw, proposal: proposalOf(punchProtocol)}
+	s := newLazyStream(raw, punchProtocol)
 	err = errors.Join(raw.SetProtocol(punchProtocol), raw.SetDeadline(time.Now().Add(p.slowness*punchTime)))
 	if err == nil {
 		err = exchange(s, q, &a)

@@ -127,7 +127,7 @@ func TestVersionOfAMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Reset()
-	if err := s.negotiate(); err == nil || !strings.Contains(err.Error(), string("answered \""+proveProtocol+"\"")) {
+	if err := propose(s.Stream, provePrefix+"1234", nil); err == nil || !strings.Contains(err.Error(), string("answered \""+proveProtocol+"\"")) {
 		t.Errorf("got %v", err)
 	}
 }

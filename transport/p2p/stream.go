@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +26,10 @@ import (
 //	localStream a stream within the host (local.go)
 
 // stream is a libp2p stream as a mesh.Stream.
-type stream struct{ *lazyStream }
+type stream struct {
+	*lazyStream
+	after []byte // sent with the first bytes written
+}
 
 // Read implements io.Reader.
 func (s *stream) Read(b []byte) (int, error) {
@@ -33,10 +37,14 @@ func (s *stream) Read(b []byte) (int, error) {
 	return n, meshError(err)
 }
 
-// Write implements io.Writer.
+// Write implements io.Writer. The result counts only the bytes of b.
 func (s *stream) Write(b []byte) (int, error) {
-	n, err := s.lazyStream.Write(b)
-	return n, meshError(err)
+	all := b
+	if s.after != nil {
+		all, s.after = slices.Concat(b, s.after), nil
+	}
+	n, err := s.lazyStream.Write(all)
+	return min(n, len(b)), meshError(err)
 }
 
 // meshError wraps libp2p's network.ErrReset in mesh.ErrReset, which tells the mesh that the other

@@ -162,7 +162,7 @@ func TestFallbackStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &fallback{stream: &stream{raw}, why: "it was away", ended: a.watch.list.dropFallback}
+	s := &fallback{stream: &stream{lazyStream: raw}, why: "it was away", ended: a.watch.list.dropFallback}
 	a.watch.list.addFallback(s)
 	w, now := a.watch.list, time.Now()
 	if due := w.due(now); len(due) != 0 || w.empty() {

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -44,63 +43,47 @@ func protocolOf(k mesh.Kind) protocol.ID {
 //	                                      <-  /multistream/1.0.0, /elrun/data/3
 //	first bytes                           ->
 //
-// lazyStream sends the first bytes together with the proposal, and does not wait for the answer.
+// Members of a job know the same protocols, so between them the opener sends the first bytes
+// together with the proposal, and does not wait for the answer (multistream.NewMSSelect). The
+// functions below are for streams with strangers, of which libp2p would read lines of up to 64 KiB.
 
 // lazyStream is a stream that sends the proposal of its protocol along with the first bytes
-// written, and reads the answer before the first bytes read. That saves a round trip of
-// multistream-select. All hosts of a job know the same protocols, so a valid answer is the proposal
-// itself. One goroutine may use it at a time, except for the methods that network.Stream allows
-// concurrently.
+// written, and reads the answer before the first bytes read. A peer that has not admitted this host
+// yet resets the stream, and the read fails.
 type lazyStream struct {
 	network.Stream
-	proposal        []byte // frames of multistream-select (proposalOf)
-	after           []byte // appended to the first bytes written
-	written, agreed bool   // the proposal was sent; the answer was read
+	negotiated io.ReadWriter
 }
 
-// Write implements io.Writer. The first call sends the proposal, b and s.after in one write of the
-// stream, and so in one packet if they fit. The result counts only the bytes of b.
-func (s *lazyStream) Write(b []byte) (int, error) {
-	if s.written {
-		return s.Stream.Write(b)
-	}
-	s.written = true
-	n, err := s.Stream.Write(slices.Concat(s.proposal, b, s.after))
-	return min(max(0, n-len(s.proposal)), len(b)), err
+// newLazyStream returns the lazyStream over a stream that this host has opened.
+func newLazyStream(s network.Stream, p protocol.ID) *lazyStream {
+	return &lazyStream{s, multistream.NewMSSelect(s, p)}
 }
 
-// Read implements io.Reader. The first call waits until the other side has accepted the protocol.
-func (s *lazyStream) Read(b []byte) (int, error) {
-	if err := s.negotiate(); err != nil {
-		return 0, err
-	}
-	return s.Stream.Read(b)
-}
+// Read implements io.Reader. Without room in b it only waits until the other side has accepted the
+// protocol.
+func (s *lazyStream) Read(b []byte) (int, error) { return s.negotiated.Read(b) }
 
-// negotiate sends the proposal if it was not sent, and waits until the other side has accepted it.
-// A peer that does not know the protocol answers "na", or with its own version of the protocol; a peer that has not admitted this host yet
-// resets the stream, and the read fails.
-func (s *lazyStream) negotiate() error {
-	if s.agreed {
-		return nil
+// Write implements io.Writer.
+func (s *lazyStream) Write(b []byte) (int, error) { return s.negotiated.Write(b) }
+
+// propose sends the proposal of a newcomer's protocol and b in one write, and waits until the other
+// side has accepted the protocol. The error wraps ErrVersion if the other side answers with its own
+// version of the protocol.
+func propose(s io.ReadWriter, p protocol.ID, b []byte) error {
+	if _, err := s.Write(append(proposalOf(p), b...)); err != nil {
+		return err
 	}
-	if !s.written {
-		if _, err := s.Write(nil); err != nil {
-			return err
-		}
-	}
-	got, err := readProposal(s.Stream)
-	switch {
+	switch got, err := readProposal(s); {
 	case err != nil:
 		return err
-	case got == s.Protocol():
+	case got == p:
+		return nil
 	case strings.HasPrefix(string(got), provePrefix) && got != proveProtocol:
 		return versionError(string(got))
 	default:
-		return fmt.Errorf("protocol %s: the other side answered %q", s.Protocol(), got)
+		return fmt.Errorf("protocol %s: the other side answered %q", p, got)
 	}
-	s.agreed = true
-	return nil
 }
 
 // proposalOf returns the proposal of p: the name of multistream-select and p, each as a line with
@@ -117,8 +100,7 @@ func frameOf(p protocol.ID) []byte {
 const maxProtocol = 40
 
 // readProposal reads a proposal, or the answer to it, and returns the protocol. It fails at the first
-// byte that no proposal has, and reads nothing after the proposal. libp2p's own negotiation would
-// read lines of up to 64 KiB from a stranger, and answer proposals of any protocol.
+// byte that no proposal has, and reads nothing after the proposal.
 func readProposal(r io.Reader) (protocol.ID, error) {
 	name := frameOf(multistream.ProtocolID)
 	for _, want := range [][]byte{name[:1], name[1:]} { // the length first, as nothing may follow a shorter line
