@@ -150,7 +150,6 @@ type Outgoing struct {
 	Envelope transport.Envelope
 }
 
-// ErrPath is wrapped by the errors of a Stream whose path has failed or has been replaced by a
-// better path, while the peer is alive. Then the cause is known, so the mesh does not wait for a
+// ErrPath is wrapped by the errors of a Stream whose path has failed while the peer is alive. Then the cause is known, so the mesh does not wait for a
 // revocation by the peer.
 var ErrPath = errors.New("the path changes")

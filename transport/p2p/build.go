@@ -24,12 +24,12 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	// These parts use the connections: streams, addresses of other hosts, and direct paths.
 	h.dialer = newDialer(h.conns, h.relays, h.punch)
 	h.addresses = &addressBook{dialer: h.dialer, self: h.id, own: h.listener.addrs, onOpen: cfg.OnOpen}
-	// paths adds connections to list, and watch checks the connections of list.
+	// paths adds connections to list, and watch checks them.
 	h.paths = &paths{conns: h.conns, listener: h.listener, routes: routes, punch: h.punch, list: list}
 	if err := h.paths.configure(cfg, key); err != nil {
 		return err
 	}
-	h.watch = &watch{dialer: h.dialer, list: list, paths: h.paths}
+	h.watch = &watch{dialer: h.dialer, list: list, routes: routes}
 	if err := h.openPorts(); err != nil {
 		return err
 	}
@@ -95,7 +95,6 @@ func (h *Host) setHandlers() {
 	if h.punch != nil {
 		set(punchProtocol, h.punch.accept)
 	}
-	set(surveyProtocol, h.watch.acceptSurvey)
 	set(pingProtocol, h.watch.acceptPing)
 	// Streams go through admission first, which passes the streams of members on to the handlers
 	// above.

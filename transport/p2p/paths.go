@@ -36,7 +36,7 @@ type paths struct {
 	listener *listener  // has the direct port and its addresses
 	routes   *routes    // has measurements of the addresses of others
 	punch    *puncher   // has the reason why a relayed connection was not replaced
-	list     *watchList // receives the connections and fallback streams to check
+	list     *watchList // receives the connections to check
 }
 
 // configure checks Config.Path and Config.Encrypt, and makes the TLS identity of direct
@@ -81,16 +81,11 @@ func (p *paths) encryption(id peer.ID, theirs *offer) *tls.Config {
 var errSilent = errors.New("not dialled, because it did not answer within the last minute")
 
 // conclude ends the upgrade of a data stream. With a connection it closes s, begins to watch c, and
-// returns the stream over c. Without a connection it returns s as the fallback. If a direct
-// connection was wanted and s is not relayed, the watch later tries again. why is the reason for
+// returns the stream over c. Without a connection it returns s as the fallback. why is the reason for
 // the choice.
 func (p *paths) conclude(s *stream, c *direct.Conn, why string) mesh.Stream {
 	if c == nil {
-		st := &fallback{stream: s, why: why, ended: p.list.dropFallback}
-		if why != "" && !isRelayed(s.Conn().RemoteMultiaddr()) {
-			p.list.addFallback(st)
-		}
-		return st
+		return fallback{s, why}
 	}
 	_ = s.Close() // both sides have read all of it
 	p.list.add(c, s.Conn().RemotePeer())

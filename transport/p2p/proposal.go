@@ -23,7 +23,6 @@ const (
 	proveProtocol   protocol.ID = provePrefix + version // requests of newcomers (prove.go)
 	addrsProtocol   protocol.ID = "/elrun/addresses/1"  // exchange of addresses (addresses.go)
 	punchProtocol   protocol.ID = "/elrun/punch/1"      // hole punching (punchmsg.go)
-	surveyProtocol  protocol.ID = "/elrun/survey/1"     // measurements of direct ports (watch.go)
 	pingProtocol    protocol.ID = "/elrun/ping/1"       // liveness of a peer (watch.go)
 )
 

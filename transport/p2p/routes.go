@@ -143,13 +143,6 @@ func (r *routes) markSilent(to direct.Target) {
 	r.silent[to] = time.Now()
 }
 
-// clearSilent removes the mark of markSilent.
-func (r *routes) clearSilent(to direct.Target) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.silent, to)
-}
-
 // isSilent reports whether a target was marked as unresponsive in the last silentTime.
 func (r *routes) isSilent(to direct.Target) bool {
 	r.mu.Lock()

@@ -3,12 +3,9 @@ package p2p
 import (
 	"errors"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/transport/internal/direct"
 )
@@ -79,42 +76,4 @@ func TestCompare(t *testing.T) {
 	if got := fastestOf(all[2:], at[2:]); got.ip.IsValid() {
 		t.Errorf("route to %v, which does not answer", got.ip)
 	}
-}
-
-// A connection is given up for a clearly faster address, but not for one of the same speed nor
-// after a single small difference. Comparisons that change nothing become rare.
-func TestShouldChange(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		one := &watched{pause: compareFirst}
-		seen := 0 // comparisons in a row that showed a faster one
-		for range 20 {
-			all := make([]direct.Surveyed, rapid.IntRange(2, maxRouteAddrs).Draw(t, "addresses"))
-			for i := range all {
-				all[i].Speed = direct.Speed{RoundTrip: time.Millisecond, Rate: rapid.SampledFrom([]float64{6e6, 7e6, 14e6, 1e8, 1.2e8}).Draw(t, "rate")}
-				if i > 0 && rapid.IntRange(0, 4).Draw(t, "fails") == 0 {
-					all[i].Err = errors.New("silent")
-				}
-			}
-			const now = 0
-			best := direct.Fastest(all)
-			factor := float64(all[now].Speed.Time(direct.Usual)) / float64(all[best].Speed.Time(direct.Usual))
-			if factor > fasterTwice {
-				seen++
-			} else {
-				seen = 0
-			}
-			before := one.pause
-			change := one.shouldChange(all, now, best)
-			if want := factor > fasterNow || seen >= 2; change != want {
-				t.Fatalf("%v times as fast, seen %d times: change %v", factor, seen, change)
-			}
-			failed := slices.ContainsFunc(all, func(s direct.Surveyed) bool { return s.Err != nil })
-			switch {
-			case (failed || seen > 0) && one.pause != compareFirst:
-				t.Fatalf("the next comparison is in %v", one.pause)
-			case !failed && seen == 0 && one.pause != min(2*before, compareLast):
-				t.Fatalf("the next comparison is in %v, the last was after %v", one.pause, before)
-			}
-		}
-	})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
@@ -69,64 +68,18 @@ func (s *stream) Path() event.Path {
 	return event.Path{Kind: kind, Addr: addr.String(), Encrypted: true}
 }
 
-// fallback is a libp2p stream that serves as the fallback, since no direct connection was made.
+// fallback is a libp2p stream that serves as the fallback, since no direct connection was made. why
+// is the reason; "" if none was wanted.
 type fallback struct {
 	*stream
-	// why is the reason why there is no direct connection; "" if none was wanted.
-	why   string
-	ended func(*fallback) // called by Close and Reset
-	// cause is the reason that was given to abandon; nil if abandon was not called.
-	cause atomic.Pointer[error]
+	why string
 }
 
 // Path implements mesh.Stream.
-func (s *fallback) Path() event.Path {
+func (s fallback) Path() event.Path {
 	p := s.stream.Path()
 	p.Why = s.why
 	return p
-}
-
-// Read implements io.Reader.
-func (s *fallback) Read(b []byte) (int, error) {
-	n, err := s.stream.Read(b)
-	return n, s.explain(err)
-}
-
-// Write implements io.Writer.
-func (s *fallback) Write(b []byte) (int, error) {
-	n, err := s.stream.Write(b)
-	return n, s.explain(err)
-}
-
-// explain returns the reason given to abandon in place of err. Without a call of abandon it returns
-// err.
-func (s *fallback) explain(err error) error {
-	if err != nil {
-		if given := s.cause.Load(); given != nil {
-			return *given
-		}
-	}
-	return err
-}
-
-// abandon resets the stream. From then on reads and writes on this side return why. Only the first
-// reason counts.
-func (s *fallback) abandon(why error) {
-	if s.cause.CompareAndSwap(nil, &why) {
-		_ = s.Reset()
-	}
-}
-
-// Reset implements mesh.Stream.
-func (s *fallback) Reset() error {
-	s.ended(s)
-	return s.stream.Reset()
-}
-
-// Close implements mesh.Stream.
-func (s *fallback) Close() error {
-	s.ended(s)
-	return s.stream.Close()
 }
 
 // conn is the set of methods of direct.Conn that a socket needs.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/internal/direct"
-	"github.com/elrun/elrun/transport/mesh"
 )
 
 // watchedHosts starts two hosts that know each other, and returns the ID of the second.
@@ -43,35 +42,14 @@ func watchedHosts(t *testing.T) (a, b *Host, id peer.ID) {
 	return a, b, id
 }
 
-// surveyLimit is the timeout of each wait of a test.
-const surveyLimit = 4 * time.Minute
+// pingLimit is the timeout of each wait of a test.
+const pingLimit = 4 * time.Minute
 
-// A member accepts measurements at its addresses, and answers pings.
-func TestSurveyOfMember(t *testing.T) {
+// A member answers pings.
+func TestPing(t *testing.T) {
 	a, _, id := watchedHosts(t)
-	ctx, cancel := context.WithTimeout(t.Context(), surveyLimit)
-	defer cancel()
-	ips := []netip.Addr{ip("127.0.0.1"), ip("127.0.0.2")} // at the second nobody listens
-	all, at, err := a.watch.survey(ctx, id, ips)
-	if err != nil || len(all) != 1 || len(at) != 1 || at[0] != ips[0] {
-		t.Fatalf("survey: %+v at %v, %v", all, at, err)
-	}
-	if best := direct.Fastest(all); best != 0 && all[0].Err == nil { // a busy machine may lack the time
-		t.Errorf("survey: %+v", all)
-	}
-	if at, err := a.watch.ping(id, surveyLimit); err != nil || at != ips[0] {
+	if at, err := a.watch.ping(id, pingLimit); err != nil || at != ip("127.0.0.1") {
 		t.Errorf("ping: at %v, %v", at, err)
-	}
-}
-
-// A peer that is no member is neither measured nor answered.
-func TestSurveyOfStranger(t *testing.T) {
-	a, b, id := watchedHosts(t)
-	b.Forget(a.ID())
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	if _, _, err := a.watch.survey(ctx, id, []netip.Addr{ip("127.0.0.1")}); err == nil {
-		t.Error("measured a host that has forgotten this one")
 	}
 }
 
@@ -79,7 +57,7 @@ func TestSurveyOfStranger(t *testing.T) {
 // measurements.
 func TestNetworkChanged(t *testing.T) {
 	a, b, id := watchedHosts(t)
-	if _, err := a.watch.ping(id, surveyLimit); err != nil { // connected
+	if _, err := a.watch.ping(id, pingLimit); err != nil { // connected
 		t.Fatal(err)
 	}
 	a.paths.routes.note("x", route{ip: ip("10.0.0.1"), at: time.Now()})
@@ -94,7 +72,7 @@ func TestNetworkChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), surveyLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), pingLimit)
 	defer cancel()
 	for len(b.addresses.known(self)) < 2 {
 		select {
@@ -151,37 +129,5 @@ func TestWatch(t *testing.T) {
 		}
 		_ = far.Close()
 		wait.Cancel()
-	}
-}
-
-// A fallback stream is given up with ErrPath when the peer's direct port can be reached. Until then
-// the attempts become rarer.
-func TestFallbackStream(t *testing.T) {
-	a, _, id := watchedHosts(t)
-	raw, err := a.dialer.open(t.Context(), id, surveyProtocol)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &fallback{stream: &stream{lazyStream: raw}, why: "it was away", ended: a.watch.list.dropFallback}
-	a.watch.list.addFallback(s)
-	w, now := a.watch.list, time.Now()
-	if due := w.due(now); len(due) != 0 || w.empty() {
-		t.Errorf("due at once: %d; empty %v", len(due), w.empty())
-	}
-	for _, pause := range []time.Duration{retryFirst, 2 * retryFirst, 4 * retryFirst} {
-		now = now.Add(pause + time.Second)
-		if due := w.due(now); len(due) != 1 {
-			t.Errorf("%d are due after %v", len(due), pause)
-		}
-	}
-	a.watch.retryDirect(s) // b listens
-	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, mesh.ErrPath) {
-		t.Errorf("read after something better was found: %v", err)
-	}
-	if due := w.due(now.Add(time.Hour)); len(due) != 0 || !w.empty() {
-		t.Error("one that has ended is looked after")
-	}
-	if w.pauses[id] == 0 {
-		t.Error("the next stream of the peer begins anew")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -239,26 +240,12 @@ func (c *Conn) Ends() (local, remote netip.Addr) {
 	return addr(c.sock.LocalAddr()), addr(c.sock.RemoteAddr())
 }
 
-// Progress says how many of the written bytes have arrived, over a TCP connection.
-type Progress struct {
-	Arrived uint64        // bytes that the other side's kernel has acknowledged
-	Busy    time.Duration // total time in which bytes were in flight
-	// Stuck says that the kernel has retransmitted the oldest bytes stuckResends times or more,
-	// some 1.4 s after it first sent them, and that nothing was acknowledged meanwhile. A reader
-	// that pauses does not make a connection stuck, as its kernel still answers.
-	Stuck bool
-}
-
-// Progress returns the progress that the kernel reports. If the system reports none, all fields are
-// zero.
-func (c *Conn) Progress() Progress {
-	var p Progress
-	socks := socksOf(c.sock)
-	p.Arrived, p.Busy = carriedOver(socks)
-	for _, s := range socks {
-		p.Stuck = p.Stuck || resent(s) >= stuckResends
-	}
-	return p
+// Stuck reports whether the kernel has retransmitted the oldest bytes stuckResends times or more,
+// some 1.4 s after it first sent them, and nothing was acknowledged meanwhile. A reader that pauses
+// does not make a connection stuck, as its kernel still answers. It is false where the system does
+// not tell, and for Unix sockets.
+func (c *Conn) Stuck() bool {
+	return slices.ContainsFunc(socksOf(c.sock), func(s net.Conn) bool { return resent(s) >= stuckResends })
 }
 
 // stuckResends is the number of retransmissions of the same bytes from which a connection is stuck.

@@ -34,18 +34,12 @@ const (
 	// maxMeasurements the number of connections that may measure with one ticket.
 	maxMeasured     = 2 * lastRound
 	maxMeasurements = 32
-	// holeTime is how long the first round must have taken for an error to mean a black hole.
-	holeTime = 200 * time.Millisecond
 	// measureTime is the acceptor's timeout for a connection.
 	measureTime = 5 * time.Second
 )
 
 // measureLabel separates the proof of an acceptor in a measurement from its other proofs.
 const measureLabel = "elrun direct measured"
-
-// ErrBlackHole means that short packets pass on the path and long ones are lost without an ICMP
-// message (RFC 2923), as in a tunnel with a wrong MTU.
-var ErrBlackHole = errors.New("short packets pass and long ones do not (MTU black hole)")
 
 // Speed is the result of a measurement. It describes an idle path in one direction; traffic of the
 // job slows it down.
@@ -65,8 +59,7 @@ func (s Speed) Time(n int) time.Duration {
 
 // measureIn measures the path to the process that waits for the holder of t, at a TCP target. It
 // sends data only while it holds turn: 4 MiB at most, in some 30 ms on links of up to 1 Gbit/s. The
-// ticket stays valid. The error is ErrBlackHole if the other side has sent its proof, and ctx ends
-// holeTime later or more while the first 16 KiB have not arrived.
+// ticket stays valid.
 func measureIn(ctx context.Context, to Target, t Ticket, turn sync.Locker) (Speed, error) {
 	s, err := measure(ctx, to, t, turn)
 	if err != nil {
@@ -100,13 +93,9 @@ func measure(ctx context.Context, to Target, t Ticket, turn sync.Locker) (s Spee
 	// measured for one address after the other.
 	turn.Lock()
 	defer turn.Unlock()
-	firstSent := time.Now()
 	for n := firstRound; n <= lastRound; n *= 2 {
 		took, err := round(sock, n)
-		switch {
-		case err != nil && n == firstRound && time.Since(firstSent) >= holeTime:
-			return s, ErrBlackHole
-		case err != nil:
+		if err != nil {
 			return s, errors.Join(context.Cause(ctx), err)
 		}
 		s.RoundTrip = min(s.RoundTrip, took)

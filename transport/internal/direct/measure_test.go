@@ -2,7 +2,6 @@ package direct
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -58,41 +57,6 @@ func TestMeasureNeedsTicket(t *testing.T) {
 	w.Cancel()
 	if _, err := measureIn(within(t), to, ticket, new(sync.Mutex)); err == nil {
 		t.Error("measured after Cancel")
-	}
-}
-
-// A peer that answers short messages but does not receive long ones is reported as behind a black hole.
-func TestMeasureBlackHole(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ticket, over := NewTicket(), make(chan struct{})
-	served := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(within(t), 2*holeTime)
-	defer cancel()
-	go func() {
-		served <- func() error {
-			sock, err := l.Accept()
-			if err != nil {
-				return err
-			}
-			defer sock.Close()
-			if _, err := io.ReadFull(sock, make([]byte, helloSize+4)); err != nil {
-				return err
-			}
-			_, err = sock.Write(ticket.proof(measureLabel))
-			<-over
-			return err
-		}()
-	}()
-	_, err = measureIn(ctx, Target{Network: "tcp", Addr: l.Addr().String()}, ticket, new(sync.Mutex))
-	if !errors.Is(err, ErrBlackHole) {
-		t.Errorf("measured with %v", err)
-	}
-	close(over)
-	if err := errors.Join(<-served, l.Close()); err != nil {
-		t.Error(err)
 	}
 }
 
