@@ -89,7 +89,7 @@ func (j *joiner) apply(inView context.Context) (moved int64, err error) {
 	if snap.Replays {
 		a.replayer, _ = g.state.(Replayer)
 	}
-	a.moved, a.copied = snap.Bytes, snap.Stats.Elapsed
+	a.moved, a.copied = snap.Bytes, snap.Elapsed
 	err = a.run()
 	return a.moved, err
 }

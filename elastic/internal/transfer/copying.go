@@ -1,186 +1,157 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 const (
 	maxFails = 4 // failed requests to a donor in a row, after which the donor is not used
 	maxWrong = 3 // chunks with a wrong hash, after which a donor is not used
+	// maxRange bounds the chunks of one request. Between two requests a donor idles for a round
+	// trip; a range of this length makes that negligible.
+	maxRange = 16
 )
 
-// errOdd means that a donor's manifest differs from the elected manifest.
-var errOdd = errors.New("differs from the other donors")
-
-// copying is the copy of one snapshot in progress, shared by one worker per donor. mu is not held
-// during requests.
+// copying is the copy of one snapshot in progress, shared by one worker (goroutine) per donor. A
+// worker first requests the manifest of its donor. When a manifest is elected, it requests ranges
+// of chunks. mu is not held during requests.
 type copying struct {
 	*chooser
 	promise promise
-	workers sync.WaitGroup
+	end     context.CancelFunc // ends the workers
+	decided chan struct{}      // closed when a manifest is elected
 
 	// mu guards the fields below.
 	mu      sync.Mutex
-	changed chan struct{}    // closed at the next change, and then replaced by a new channel
-	hands   map[string]*hand // donors by name
-	working int              // number of workers that have not ended
-	elected *manifest        // the majority's manifest; nil until enough donors have answered
-	plan    *plan            // nil until a manifest is elected
-	chunks  [][]byte         // received chunks by index
-	wasted  int64            // bytes of chunks that arrived more than once
+	hands   []*hand   // the donors, in the order in which they were chosen
+	elected *manifest // the majority's manifest; nil until enough donors have answered
+	chunks  [][]byte  // received chunks by index; nil for a missing one
+	asked   []int     // by chunk, the number of donors from which it is requested at present
+	left    int       // number of missing chunks
+	cursor  int       // all chunks before it are received or requested
 }
 
-// hand is the state of the worker (goroutine) of one donor.
+// hand is the state of one donor. Only the donor's own worker changes it. The other workers read
+// vote and counted, so these two are changed with the lock.
 type hand struct {
-	name string
-	rank int // order in which donors were added; decides between equally common manifests
-	// vote is the manifest of the donor. Only the donor's own worker writes it.
-	vote  *manifest
-	fails int   // failed requests to the donor in a row
-	wrong int   // chunks with a wrong hash
-	ended bool  // the worker has ended
-	bytes int64 // bytes of chunks that were kept
+	name    string
+	vote    *manifest // nil until the donor has sent it
+	counted bool      // the donor has voted, or a request to it has failed
+	fails   int       // failed requests to the donor in a row
+	wrong   int       // chunks with a wrong hash
 }
 
-// newCopying returns a copy of the promised snapshot, without workers.
-func newCopying(ch *chooser, p promise) *copying {
-	return &copying{chooser: ch, promise: p, changed: make(chan struct{}), hands: map[string]*hand{}}
-}
-
-// wakeLocked wakes all goroutines that wait for a change.
-func (c *copying) wakeLocked() {
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
-
-// state reports whether the copy is complete and how many workers run, and returns a channel that
-// is closed at the next change.
-func (c *copying) state() (done bool, working int, changes <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.elected != nil && c.plan.left == 0, c.working, c.changed
-}
-
-// hand returns the state of a donor's worker, or nil.
-func (c *copying) hand(name string) *hand {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.hands[name]
-}
-
-// next returns the range of chunks to request from a donor. A count of 0 means that there is none
-// at present; changes is closed at the next change. A donor gets no range before a manifest is
-// elected, nor if its own manifest differs from the elected one: each chunk of a donor is compared
-// with the manifest of that donor.
-func (c *copying) next(h *hand) (first, count int, changes <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if h.vote != nil && c.elected != nil && h.vote.sum == c.elected.sum {
-		first, count = c.plan.next(h.name, c.working)
+// run copies the snapshot. errLost means that no donor is left.
+func (c *copying) run(ctx context.Context) error {
+	working, end := context.WithCancel(ctx)
+	defer end()
+	c.end, c.decided = end, make(chan struct{})
+	for _, name := range c.promise.donors {
+		c.hands = append(c.hands, &hand{name: name})
 	}
-	return first, count, c.changed
-}
-
-// giveBack ends a donor's claim to a range.
-func (c *copying) giveBack(h *hand, first, count int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.plan.release(h.name, first, count)
-	c.wakeLocked()
-}
-
-// needs reports whether any chunk of a range is missing.
-func (c *copying) needs(first, count int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.plan.needs(first, count)
-}
-
-// deliver verifies a chunk and keeps it, unless another donor was faster. A kept chunk owns data.
-func (c *copying) deliver(h *hand, i int, data []byte) (kept bool, err error) {
-	// Hashing takes most of the time of deliver. Without the lock the workers hash in parallel.
-	wrong := sumOf(data) != h.vote.hashes[i] // only donors with the elected manifest are asked for chunks
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if wrong {
-		h.wrong++
-		c.forged[h.name] = true
-		return false, fmt.Errorf("%w: chunk %d of %s has a wrong hash", errWire, i, h.name)
+	var workers sync.WaitGroup
+	for _, h := range c.hands {
+		workers.Go(func() { c.work(working, h) })
 	}
-	h.fails = 0
-	// Another donor has sent the chunk first, after work stealing.
-	if !c.plan.finish(i) {
-		c.wasted += int64(len(data))
-		return false, nil
+	workers.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	c.chunks[i] = data
-	h.bytes += int64(len(data))
-	if c.plan.left == 0 {
-		c.wakeLocked()
+	if c.elected == nil || c.left > 0 {
+		return errLost
 	}
-	return true, nil
+	return nil
 }
 
-// note records the result of a request to a donor, and returns the number of failed requests in a
-// row. It returns maxFails if the donor must no longer be used.
-func (c *copying) note(h *hand, err error) (fails int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// work sends requests to a donor until the copy is complete, the donor is lost or fails too often,
+// or ctx ends.
+func (c *copying) work(ctx context.Context, h *hand) {
+	for {
+		err := c.turn(ctx, h)
+		if err == nil {
+			h.fails = 0
+			continue
+		}
+		h.fails++
+		c.count(h, nil)
+		// h.fails is below maxFails when it is used as a shift, so the pause stays short.
+		if errors.Is(err, errLost) || h.fails >= maxFails || pause.For(ctx, firstPause<<h.fails) != nil {
+			return
+		}
+	}
+}
+
+// turn sends the next request to a donor. errLost means that the donor is of no further use.
+func (c *copying) turn(ctx context.Context, h *hand) error {
+	if h.vote == nil {
+		return c.fetchManifest(ctx, h)
+	}
+	select {
+	case <-c.decided:
+	case <-ctx.Done():
+	}
+	first, count := c.claim(h)
+	if count == 0 {
+		return errLost
+	}
+	// Chunks that this donor does not send are requested from other donors.
+	defer c.release(first, count)
+	return c.fetchRange(ctx, h, first, count)
+}
+
+// fetchManifest requests the hashes of the snapshot. The donor sends them when the snapshot exists.
+func (c *copying) fetchManifest(ctx context.Context, h *hand) error {
+	wait := int(c.o.wait() / time.Millisecond)
+	a, err := c.ask(ctx, h.name, request{Do: opManifest, Step: c.promise.step, WaitMS: wait})
+	if err != nil {
+		return err
+	}
+	defer a.stop()
+	switch {
+	case a.Code == codePending && (!a.Resting || a.At == c.promise.step):
+		return nil
+	case a.Code != codeOK: // this includes a donor that rests before the step, as the step may never come
+		return errLost
+	}
+	m, err := readManifest(a.Reader, c.promise.step, a.header)
 	if err == nil {
-		h.fails = 0
-		return 0
+		c.count(h, m)
 	}
-	h.fails++
-	if errors.Is(err, errOdd) || h.wrong >= maxWrong {
-		c.odd[h.name] = true
-		return maxFails
-	}
-	c.electLocked() // the election no longer waits for this donor's manifest
-	if errors.Is(err, errLost) {
-		return maxFails
-	}
-	return h.fails
+	return err
 }
 
-// leave records that a donor's worker ends.
-func (c *copying) leave(h *hand) {
+// count records that a donor has sent a manifest, or that it has failed if m is nil. A donor whose
+// manifest is not the elected one is odd.
+func (c *copying) count(h *hand, m *manifest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h.ended = true
-	c.working--
-	c.electLocked()
-	c.wakeLocked()
-}
-
-// elect records the manifest of a donor.
-func (c *copying) elect(h *hand, m *manifest) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	h.vote = m
-	c.electLocked()
-	c.wakeLocked()
-}
-
-// differs reports whether the donor's manifest is not the elected one.
-func (c *copying) differs(h *hand) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.elected != nil && h.vote.sum != c.elected.sum
+	h.counted = true
+	if m != nil {
+		h.vote = m
+	}
+	if c.elected == nil {
+		c.electLocked()
+	}
+	for _, o := range c.hands {
+		if c.elected != nil && o.vote != nil && o.vote.sum != c.elected.sum {
+			c.odd[o.name] = true
+		}
+	}
 }
 
 // electLocked elects the manifest that more than half of the donors have sent, counting also the
 // donors that may still send one. If no further manifest is expected the most common one wins, and
-// of equally common manifests the manifest of the donor that was added first. The choice is final,
+// of equally common manifests the manifest of the donor that was chosen first. The choice is final,
 // as chunks of two manifests do not make up one state. A majority is needed because a single donor
 // could otherwise give the newcomer a state that no other member has.
 func (c *copying) electLocked() {
-	if c.elected != nil {
-		return
-	}
 	votes := map[sum]int{}
 	voters, waiting := 0, 0
 	for _, h := range c.hands {
@@ -188,13 +159,12 @@ func (c *copying) electLocked() {
 		case h.vote != nil:
 			votes[h.vote.sum]++
 			voters++
-		case !h.ended && h.fails == 0:
+		case !h.counted:
 			waiting++
 		}
 	}
-	// The order of ranks makes the choice among equals deterministic.
 	var best *manifest
-	for _, h := range slices.SortedFunc(maps.Values(c.hands), func(a, b *hand) int { return a.rank - b.rank }) {
+	for _, h := range c.hands {
 		if h.vote != nil && (best == nil || votes[h.vote.sum] > votes[best.sum]) {
 			best = h.vote
 		}
@@ -202,33 +172,125 @@ func (c *copying) electLocked() {
 	if best == nil || waiting > 0 && 2*votes[best.sum] <= voters+waiting {
 		return
 	}
-	c.elected = best
-	c.plan = newPlan(len(best.hashes))
-	c.chunks = make([][]byte, len(best.hashes))
-	for _, h := range c.hands {
-		if h.vote != nil && h.vote.sum != best.sum {
-			c.odd[h.name] = true
-		}
+	c.elected, c.left = best, len(best.hashes)
+	c.chunks, c.asked = make([][]byte, c.left), make([]int, c.left)
+	close(c.decided)
+	if c.left == 0 {
+		c.end()
 	}
-	c.wakeLocked()
 }
 
-// account adds the traffic of this snapshot to the statistics.
-func (c *copying) account(s *Stats) {
+// claim returns the range of chunks to request from a donor. It is empty if no chunk is missing, or
+// if the donor is odd.
+//
+// While there are open chunks, which are requested from no donor, claim returns successive open
+// chunks. The ranges get shorter towards the end of the snapshot, so that all donors finish at
+// about the same time. When no chunk is open, claim steals a chunk that is requested from other
+// donors.
+func (c *copying) claim(h *hand) (first, count int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name, h := range c.hands {
-		if h.bytes > 0 {
-			s.From[name] += h.bytes
-		}
+	if c.left == 0 || c.odd[h.name] {
+		return 0, 0
 	}
-	s.Wasted += c.wasted
+	for c.cursor < len(c.chunks) && !c.openLocked(c.cursor) {
+		c.cursor++
+	}
+	if first = c.cursor; first == len(c.chunks) {
+		first = c.stealLocked()
+	}
+	// Half of a fair part of the missing chunks, rounded up.
+	most := min(maxRange, (c.left+2*len(c.hands)-1)/(2*len(c.hands)))
+	for count = 1; count < most && first+count < len(c.chunks) && c.openLocked(first+count); {
+		count++
+	}
+	for i := range count {
+		c.asked[first+i]++
+	}
+	return first, count
 }
 
-// snapshot returns the complete copy.
-func (c *copying) snapshot(stats Stats) *Snapshot {
-	return &Snapshot{
-		Step: c.promise.step, Bytes: c.elected.bytes, Replays: c.promise.replays,
-		Odd: slices.Sorted(maps.Keys(c.odd)), Forged: slices.Sorted(maps.Keys(c.forged)), Stats: stats, chunks: c.chunks,
+// openLocked reports whether a chunk has neither been received nor requested.
+func (c *copying) openLocked(i int) bool { return c.chunks[i] == nil && c.asked[i] == 0 }
+
+// stealLocked returns the missing chunk that is requested from the fewest donors, and of several
+// such chunks the last, because a slow donor sends the last chunk last.
+func (c *copying) stealLocked() int {
+	best := -1
+	for i, data := range c.chunks {
+		if data == nil && (best < 0 || c.asked[i] <= c.asked[best]) {
+			best = i
+		}
 	}
+	return best
+}
+
+// release ends a donor's claim to a range, whether it has sent the chunks or not.
+func (c *copying) release(first, count int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := first; i < first+count; i++ {
+		if c.asked[i]--; c.openLocked(i) {
+			c.cursor = min(c.cursor, i)
+		}
+	}
+}
+
+// fetchRange requests chunks. It stops early when other donors have sent the remaining chunks.
+func (c *copying) fetchRange(ctx context.Context, h *hand, first, count int) error {
+	a, err := c.ask(ctx, h.name, request{Do: opChunks, Step: c.promise.step, First: first, Count: count})
+	if err != nil {
+		return err
+	}
+	defer a.stop()
+	if a.Code != codeOK {
+		return errLost
+	}
+	if a.Count != count {
+		return fmt.Errorf("%w: the answer has %d chunks, want %d", errWire, a.Count, count)
+	}
+	// The remaining chunks are not read if other donors have sent them: stop cancels the answer.
+	for i := first; c.needs(i, first+count); i++ {
+		data, err := readN(a, nil, int64(c.elected.length(i)))
+		if err != nil {
+			return fmt.Errorf("chunk %d of %s: %w", i, h.name, err)
+		}
+		if err := c.deliver(h, i, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// needs reports whether any chunk of a range is missing.
+func (c *copying) needs(first, end int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.chunks[first:end], func(data []byte) bool { return data == nil })
+}
+
+// deliver verifies a chunk and keeps it, unless another donor was faster.
+func (c *copying) deliver(h *hand, i int, data []byte) error {
+	// Hashing takes most of the time of deliver. Without the lock the workers hash in parallel.
+	wrong := sumOf(data) != c.elected.hashes[i]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if wrong {
+		h.wrong++
+		c.forged[h.name] = true
+		if h.wrong >= maxWrong {
+			c.odd[h.name] = true
+		}
+		return fmt.Errorf("%w: chunk %d of %s has a wrong hash", errWire, i, h.name)
+	}
+	h.fails = 0
+	// Another donor may have sent the chunk first, after work stealing.
+	if c.chunks[i] == nil {
+		c.chunks[i] = data
+		c.left--
+	}
+	if c.left == 0 {
+		c.end()
+	}
+	return nil
 }

@@ -56,7 +56,7 @@
 // manifest counts, and no chunk is fetched before the majority is known. A donor with another
 // manifest is named in the result (Odd) and not used. A donor that sends a chunk with another hash
 // is named, too (Forged). So as long as most donors are honest the others cannot forge a state. If
-// two manifests are equally common the manifest of the donor that was added first counts, as
+// two manifests are equally common the manifest of the donor that was chosen first counts, as
 // nothing shows which manifest is honest.
 //
 // If a donor fails, only the chunks that it has not sent are requested again. When all chunks are

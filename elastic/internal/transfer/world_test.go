@@ -46,6 +46,7 @@ type node struct {
 	budget int64                  // number of bytes after which the node dies; 0 for never
 	limit  int64                  // number of bytes after which the node sends no more; 0 for never
 	sent   int64                  // number of bytes sent
+	chunks int64                  // number of bytes sent of chunks, with headers
 	damage func(req, b []byte)    // changes the bytes of answers
 	reqs   []string               // requests received
 	dead   context.Context        // ends when the node dies
@@ -254,6 +255,21 @@ func (l *linkWriter) Write(b []byte) (int, error) {
 	return total, nil
 }
 
+// isChunks reports whether a request is for chunks.
+func isChunks(req []byte) bool { return bytes.Contains(req, []byte(opChunks)) }
+
+// chunks returns the number of bytes that each donor has sent of chunks, with headers, and their
+// sum.
+func (w *world) chunks() (by []int64, sum int64) {
+	for _, n := range w.nodes {
+		n.mu.Lock()
+		by = append(by, n.chunks)
+		sum += n.chunks
+		n.mu.Unlock()
+	}
+	return by, sum
+}
+
 // pass applies the node's faults to a part of an answer.
 func (n *node) pass(ctx context.Context, req, part []byte) error {
 	n.mu.Lock()
@@ -262,6 +278,9 @@ func (n *node) pass(ctx context.Context, req, part []byte) error {
 	silent := n.limit > 0 && n.sent > n.limit
 	if n.damage != nil {
 		n.damage(req, part)
+	}
+	if isChunks(req) && !die && !silent {
+		n.chunks += int64(len(part))
 	}
 	n.mu.Unlock()
 	if die {
