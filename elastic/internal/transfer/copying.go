@@ -115,7 +115,7 @@ func (c *copying) fetchManifest(ctx context.Context, h *hand) error {
 	}
 	defer a.stop()
 	switch {
-	case a.Code == codePending && (!a.Resting || a.At == c.promise.step):
+	case a.Code == codePending && (!a.Resting || a.At >= c.promise.step):
 		return nil
 	case a.Code != codeOK: // this includes a donor that rests before the step, as the step may never come
 		return errLost

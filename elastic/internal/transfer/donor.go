@@ -124,7 +124,8 @@ func (d *Donor) Wanted(step int64) bool {
 }
 
 // Snapshot calls save, which writes the state after a step, if a snapshot of that step is still
-// wanted. The written bytes are copied; a later request hashes them. It returns the error of save.
+// wanted. The written bytes are copied; another goroutine hashes the copy. Snapshot returns the
+// error of save.
 func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 	d.mu.Lock()
 	s := d.snapshots.wanted(step)
@@ -148,6 +149,7 @@ func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 	}
 	if s.phase == ready {
 		d.stateSize = s.data.bytes
+		go d.hash(s)
 	}
 	d.refreshLocked()
 	d.changes.wakeLocked()
@@ -155,6 +157,16 @@ func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 		return fmt.Errorf("transfer: snapshot of step %d: %w", step, err)
 	}
 	return nil
+}
+
+// hash computes the manifest of a complete snapshot. A newcomer waits for the manifest with one
+// request after the other, so hashing may take longer than a newcomer's patience.
+func (d *Donor) hash(s *snapshot) {
+	m := newManifest(s.step, s.data.bytes, s.data.size, s.data.hashes())
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.manifest = m
+	d.changes.wakeLocked()
 }
 
 // Logging reports whether the updates of future steps are wanted. It costs one atomic operation.

@@ -73,7 +73,7 @@ func TestDonorRequests(t *testing.T) {
 	if h, _ := ask(t, d, request{Do: opWhere}); h.At != 7 || h.Bytes != 100 || !h.Replays || len(h.Held) != 1 || h.Held[0] != (held{5, 20}) {
 		t.Errorf("where: %+v", h)
 	}
-	h, raw := ask(t, d, request{Do: opManifest, Step: 5})
+	h, raw := ask(t, d, request{Do: opManifest, Step: 5, WaitMS: maxWaitMS})
 	m, err := readManifest(bytes.NewReader(raw), 5, h)
 	if err != nil || m.bytes != 100 || len(m.hashes) != 3 {
 		t.Errorf("manifest: %+v, %v", m, err)
@@ -99,6 +99,24 @@ func TestDonorRequests(t *testing.T) {
 	ask(t, d, request{Do: opEnd})
 	if d.Logging() || d.Memory() != 0 {
 		t.Errorf("after the end: logging %v, %d bytes", d.Logging(), d.Memory())
+	}
+}
+
+// Hashing a large snapshot may take longer than a newcomer's patience: until it is done the donor
+// answers that the manifest is pending.
+func TestManifestIsPending(t *testing.T) {
+	d := NewDonor(4, Config{Chunk: 40})
+	defer d.Close()
+	ask(t, d, request{Do: opTake, Step: 5})
+	s := d.snapshots.by[5]
+	_ = write(100)(&s.data)
+	s.phase = ready
+	if h, _ := ask(t, d, request{Do: opManifest, Step: 5, WaitMS: 1}); h.Code != codePending {
+		t.Errorf("before the hashes: %+v", h)
+	}
+	d.hash(s)
+	if h, _ := ask(t, d, request{Do: opManifest, Step: 5}); h.Code != codeOK || h.Count != 3 {
+		t.Errorf("after the hashes: %+v", h)
 	}
 }
 

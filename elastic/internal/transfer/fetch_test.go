@@ -261,6 +261,30 @@ func fetchAtRest(t *testing.T, resting int) {
 	synctest.Wait()
 }
 
+// Donors that rest after the step of a snapshot, and have not hashed it yet, still provide it.
+func TestRestBeforeTheHashes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, linkRate, Config{})
+		d := w.nodes[0].donor
+		ask(t, d, request{Do: opTake, Step: 11})
+		w.commit()
+		w.commit()
+		synctest.Wait()
+		d.mu.Lock()
+		s := d.snapshots.by[11]
+		s.manifest = nil
+		d.mu.Unlock()
+		d.Rest(true)
+		time.AfterFunc(10*time.Second, func() { d.hash(s) })
+		ch := &chooser{client: client{w, w.options().withDefaults()}, odd: map[string]bool{}}
+		c := &copying{chooser: ch, promise: promise{step: 11, donors: w.options().Donors()}}
+		if err := c.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.fetched(c.snapshot(), nil)
+	})
+}
+
 // A job that stops before the promised step still provides a snapshot.
 func TestRestBeforeTheStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

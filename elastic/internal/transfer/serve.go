@@ -126,7 +126,7 @@ func (d *Donor) serveManifest(ctx context.Context, r request, w io.Writer) error
 		}
 		var c code
 		// Each call renews the lease, so the lease does not expire during a long wait.
-		if s, c = d.wantLocked(r.Who, r.Step); s != nil && s.phase != ready {
+		if s, c = d.wantLocked(r.Who, r.Step); s != nil && s.manifest == nil {
 			c = codePending
 		}
 		h = d.headerLocked(c)
@@ -138,7 +138,7 @@ func (d *Donor) serveManifest(ctx context.Context, r request, w io.Writer) error
 	if h.Code != codeOK {
 		return writeLine(w, h)
 	}
-	m := s.manifest()
+	m := s.manifest
 	h.Bytes, h.Chunk, h.Count, h.Sum = m.bytes, m.chunk, len(m.hashes), m.sum
 	if err := writeLine(w, h); err != nil {
 		return err

@@ -1,7 +1,5 @@
 package transfer
 
-import "sync"
-
 // phase is the progress of a snapshot.
 type phase uint8
 
@@ -17,7 +15,7 @@ type snapshot struct {
 	step     int64
 	phase    phase
 	data     slabs
-	manifest func() *manifest // hashes data once, in the goroutine of a request
+	manifest *manifest // nil until data is hashed
 }
 
 // snapshots holds the snapshots that newcomers have ordered. It is not safe for concurrent use.
@@ -40,11 +38,7 @@ func (l *snapshots) order(step int64) {
 	if l.by[step] != nil {
 		return
 	}
-	s := &snapshot{step: step, data: slabs{size: l.chunk}}
-	s.manifest = sync.OnceValue(func() *manifest {
-		return newManifest(step, s.data.bytes, s.data.size, s.data.hashes())
-	})
-	l.by[step] = s
+	l.by[step] = &snapshot{step: step, data: slabs{size: l.chunk}}
 }
 
 // wanted returns the snapshot of a step if the owner has to write it, or nil.

@@ -20,7 +20,7 @@ func TestSnapshots(t *testing.T) {
 	for step, p := range map[int64]phase{5: ready, 6: writing, 7: void} {
 		l.by[step].phase = p
 	}
-	if l.wanted(5) != nil || !l.begun(6) || l.memory() != same.data.memory() || len(same.manifest().hashes) != 3 {
+	if l.wanted(5) != nil || !l.begun(6) || l.memory() != same.data.memory() {
 		t.Errorf("%d bytes are kept", l.memory())
 	}
 	steps := func() []int64 { return slices.Sorted(maps.Keys(l.by)) }
