@@ -25,9 +25,6 @@ type Config struct {
 	Lease time.Duration
 	// Snapshots bounds the number of snapshots held at once; 0 means 2, the maximum is 16.
 	Snapshots int
-	// StateBytes is the approximate length of a snapshot in bytes, 0 if unknown. If it is known,
-	// memory is allocated before the step of the snapshot.
-	StateBytes int64
 	// Replays means that the owner calls Update when Logging returns true.
 	Replays bool
 }
@@ -90,7 +87,7 @@ type Donor struct {
 	log       updateLog // updates of recent steps
 	resting   bool      // set by Rest
 	closed    bool
-	stateSize int64 // bytes of the newest snapshot, or a guess
+	stateSize int64 // bytes of the newest snapshot; 0 before the first
 	logSize   int   // bytes of the newest update
 }
 
@@ -100,7 +97,7 @@ func NewDonor(step int64, cfg Config) *Donor {
 	cfg = cfg.withDefaults()
 	d := &Donor{
 		cfg: cfg, bucket: &bucket{rate: cfg.Rate}, asked: make(chan struct{}, 1),
-		snapshots: newSnapshots(cfg.Snapshots, cfg.Chunk), log: newUpdateLog(cfg.logBytes(cfg.StateBytes)), stateSize: cfg.StateBytes,
+		snapshots: newSnapshots(cfg.Snapshots, cfg.Chunk), log: newUpdateLog(cfg.logBytes(0)),
 	}
 	d.leases = newLeases(cfg.Lease, d.expire)
 	d.changes.mu = &d.mu
@@ -193,7 +190,7 @@ func (d *Donor) Update(step int64, write func(io.Writer) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.logSize = int(min(u.bytes, int64(d.cfg.Chunk)))
-	d.log.max = d.cfg.logBytes(max(d.stateSize, u.bytes)) // before the first snapshot stateSize may be too small a guess
+	d.log.max = d.cfg.logBytes(max(d.stateSize, u.bytes)) // stateSize is 0 before the first snapshot
 	d.log.append(step, u)
 	d.refreshLocked()
 	d.changes.wakeLocked()
