@@ -131,7 +131,7 @@ func choose(want Algorithm, r *request, cost Cost) (Algorithm, error) {
 		if a != Ring && r.kind == transport.KindAllReduce && r.commutative && r.bytes >= lowMemoryFrom {
 			continue
 		}
-		if p := cost.seconds(workloadOf(a, *r), r.ranks); best == Auto || p < bestTime {
+		if p := cost.seconds(workloadOf(a, *r)); best == Auto || p < bestTime {
 			best, bestTime = a, p
 		}
 	}

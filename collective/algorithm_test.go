@@ -50,7 +50,7 @@ func TestChooseAuto(t *testing.T) {
 			if a == Ring && !r.commutative || got == Ring && r.kind == transport.KindAllReduce && r.bytes >= lowMemoryFrom {
 				continue
 			}
-			if DefaultCost().seconds(workloadOf(a, r), r.ranks) < DefaultCost().seconds(workloadOf(got, r), r.ranks) {
+			if DefaultCost().seconds(workloadOf(a, r)) < DefaultCost().seconds(workloadOf(got, r)) {
 				t.Fatalf("%+v: %v though %v is cheaper", r, got, a)
 			}
 		}
@@ -73,20 +73,6 @@ func TestChooseUsers(t *testing.T) {
 	})
 }
 
-// Recursive doubling has fewer messages in sequence, and a tree has fewer messages in total. Auto
-// chooses the tree if concurrent messages slow each other down, and otherwise recursive doubling.
-func TestChooseWhereCoresAreShared(t *testing.T) {
-	r := request{kind: transport.KindAllReduce, ranks: 4, bytes: 4, commutative: true}
-	cost := Cost{Alpha: 20e-6, Beta: 1e-9, Gamma: 1e-10}
-	if got, _ := choose(Auto, &r, cost); got != RecursiveDoubling {
-		t.Errorf("on hosts of their own: %v", got)
-	}
-	cost.OtherAlpha = cost.Alpha
-	if got, _ := choose(Auto, &r, cost); got != Tree {
-		t.Errorf("on one core: %v", got)
-	}
-}
-
 // For a long vector Auto chooses an algorithm that needs no second vector, even if another
 // algorithm is faster.
 func TestChooseLowMemory(t *testing.T) {
@@ -105,7 +91,7 @@ func TestPredictSane(t *testing.T) {
 		more := r
 		more.bytes *= 2
 		for _, a := range supported(r.kind) {
-			p, q := DefaultCost().seconds(workloadOf(a, r), r.ranks), DefaultCost().seconds(workloadOf(a, more), r.ranks)
+			p, q := DefaultCost().seconds(workloadOf(a, r)), DefaultCost().seconds(workloadOf(a, more))
 			if p < 0 || q < p || math.IsInf(q, 0) || math.IsNaN(q) {
 				t.Fatalf("%v by %v: %v for %+v, %v for twice the bytes", r.kind, a, p, r, q)
 			}

@@ -16,10 +16,10 @@ import (
 // between other ranks. All ranks call Calibrate before any other call of the communicator, which
 // must come from New. If all ranks have the same Options.Cost, and it is not the default, they keep
 // this cost, for example from an earlier session. Otherwise Calibrate measures for a few
-// milliseconds: reductions of 8 bytes and of 64 KiB, by recursive doubling and by a tree. If a
-// reduction of 8 bytes takes more than five milliseconds, Calibrate makes only five reductions, by
-// recursive doubling. All ranks get the costs of the slowest rank. If all ranks share memory there
-// is nothing to measure, and Calibrate makes no call.
+// milliseconds: reductions of 8 bytes and of 64 KiB, by recursive doubling. If a reduction of 8
+// bytes takes more than five milliseconds, Calibrate makes only five reductions. All ranks get the
+// costs of the slowest rank. If all ranks share memory there is nothing to measure, and Calibrate
+// makes no call.
 func (c *Comm) Calibrate(ctx context.Context) error {
 	if !c.isValid() {
 		return fmt.Errorf("collective: calibrate: %w", errNil)
@@ -42,7 +42,7 @@ func (c *Comm) calibrate(ctx context.Context) error {
 		c.topology.leaders = slices.Repeat([]int{c.shared.Ranks[0]}, c.size)
 		return nil
 	}
-	const words = 6
+	const words = 4
 	leader := int64(c.self)
 	if c.shared != nil {
 		leader = int64(c.shared.Ranks[0])
@@ -80,15 +80,15 @@ func (c *Comm) calibrate(ctx context.Context) error {
 // femtoseconds returns the costs in femtoseconds, as integers that ranks can compare.
 func (c Cost) femtoseconds() []int64 {
 	var out []int64
-	for _, v := range []float64{c.Alpha, c.Beta, c.Gamma, c.OtherAlpha, c.OtherBeta} {
+	for _, v := range []float64{c.Alpha, c.Beta, c.Gamma} {
 		out = append(out, int64(v*1e15))
 	}
 	return out
 }
 
-// Parameters of the measurement: vector lengths in float64, and the number of calls of each series.
-// Each series has several calls because ranks that share cores compete with other work at the
-// start, so a single call can take several times the usual time.
+// Parameters of the measurement: vector lengths in float64, and the number of calls. A length has
+// several calls because ranks that share cores compete with other work at the start, so a single
+// call can take several times the usual time.
 const (
 	shortProbe  = 1
 	shortProbes = 12
@@ -98,13 +98,6 @@ const (
 	// from each other. Between such hosts the measurement uses few calls.
 	farAway = 5e-3
 )
-
-// series is a number of equal calls whose times are measured.
-type series struct {
-	algorithm Algorithm
-	length    int // elements
-	calls     int
-}
 
 // measurement measures the costs of messages, at all ranks together. If hosts or sites have several
 // ranks, only the leader of each host or site makes the measured reductions.
@@ -117,72 +110,41 @@ type measurement struct {
 
 // cost measures the costs and returns the values of the slowest rank, which are equal at all ranks.
 func (m *measurement) cost(ctx context.Context) (Cost, error) {
-	short, gamma, err := m.times(ctx, series{RecursiveDoubling, shortProbe, 2})
+	short, gamma, err := m.fastest(ctx, shortProbe, 2)
 	if err != nil {
 		return Cost{}, err
 	}
-	if short[0] > farAway {
-		// The first long call lets TCP increase its congestion window.
-		long, _, err := m.times(ctx, series{RecursiveDoubling, longProbe, 3})
-		if err != nil {
+	calls := 3 // of the long vector; the first one lets TCP increase its congestion window
+	if short <= farAway {
+		calls = longProbes
+		if short, gamma, err = m.fastest(ctx, shortProbe, shortProbes); err != nil {
 			return Cost{}, err
 		}
-		return fitFar(m.ranks, short[0], long[0], gamma), nil
 	}
-	took, gamma, err := m.times(ctx, series{RecursiveDoubling, shortProbe, shortProbes}, series{Tree, shortProbe, shortProbes},
-		series{RecursiveDoubling, longProbe, longProbes}, series{Tree, longProbe, longProbes})
-	if err != nil {
-		return Cost{}, err
-	}
-	return fit(m.ranks, [4]float64(took), gamma), nil
+	long, _, err := m.fastest(ctx, longProbe, calls)
+	return costOf(m.ranks, short, long, gamma), err
 }
 
-// times measures all series and returns values that are equal at all ranks. took has, for each
-// series, the duration of its fastest call in seconds, where the duration of a call is the maximum
-// over the ranks. gamma is the maximum of reduce over the ranks. The calls of the series are
-// interleaved, so that a disturbance affects all series equally.
-func (m *measurement) times(ctx context.Context, all ...series) (took []float64, gamma float64, err error) {
-	rounds := 0
-	for _, s := range all {
-		rounds = max(rounds, s.calls)
-	}
-	times := make([]float64, rounds*len(all)+1)
-	for i := range times[:rounds*len(all)] {
-		s, round := all[i%len(all)], i/len(all)
-		switch {
-		// A series with fewer calls makes none in the later rounds. Infinity is never the fastest
-		// time.
-		case round >= s.calls:
-			times[i] = math.Inf(1)
-		case m.probing != nil:
-			if times[i], err = m.time(ctx, s); err != nil {
-				return nil, 0, err
-			}
+// fastest returns the seconds of the fastest of a number of reductions of length elements, where
+// the duration of a call is the maximum over the ranks. gamma is the maximum of reduce over the
+// ranks. The maxima are equal at all ranks, so all ranks make the same choices.
+func (m *measurement) fastest(ctx context.Context, length, calls int) (took, gamma float64, err error) {
+	times, v := make([]float64, calls+1), make([]float64, length)
+	times[calls] = m.reduce
+	for i := range calls {
+		if m.probing == nil {
+			break
 		}
+		begun := time.Now()
+		if err = AllReduce(ctx, m.probing.withAlgorithm(RecursiveDoubling), v, v, Sum[float64]); err != nil {
+			return 0, 0, err
+		}
+		times[i] = time.Since(begun).Seconds()
 	}
-	// The maximum over the ranks is equal at all ranks, so all ranks make the same choices.
-	times[len(times)-1] = m.reduce
-	if err := AllReduce(ctx, m.messages, times, times, Max[float64]); err != nil {
-		return nil, 0, err
+	if err = AllReduce(ctx, m.messages, times, times, Max[float64]); err != nil {
+		return 0, 0, err
 	}
-	return fastest(times[:len(times)-1], len(all)), times[len(times)-1], nil
-}
-
-// time returns the seconds that one call of a series takes at this rank.
-func (m *measurement) time(ctx context.Context, s series) (seconds float64, err error) {
-	v := make([]float64, s.length)
-	begun := time.Now()
-	err = AllReduce(ctx, m.probing.withAlgorithm(s.algorithm), v, v, Sum[float64])
-	return time.Since(begun).Seconds(), err
-}
-
-// fastest returns the shortest time of each series, given the times of interleaved calls.
-func fastest(times []float64, series int) []float64 {
-	took := slices.Clone(times[:series])
-	for i, t := range times {
-		took[i%series] = min(took[i%series], t)
-	}
-	return took
+	return slices.Min(times[:calls]), times[calls], nil
 }
 
 // reduceTime returns the seconds per byte of a sum of vectors that do not fit the first-level
@@ -201,53 +163,19 @@ func reduceTime() float64 {
 	return took / bytes
 }
 
-// fit returns the costs that explain measured times of reductions among n ranks: took has the times
-// of a short vector by recursive doubling and by a tree, then the times of a long vector. A tree
-// sends fewer messages in total, but more in sequence. So the two equations separate the cost of a
-// message from the cost of concurrent messages.
-func fit(n int, took [4]float64, gamma float64) Cost {
-	doubling, tree := longWorkload(RecursiveDoubling, n), longWorkload(Tree, n)
-	cost := Cost{Gamma: gamma}
-	cost.Alpha, cost.OtherAlpha = solve([2]float64{doubling.steps, doubling.messages}, [2]float64{tree.steps, tree.messages}, took[0], took[1], 1)
-	// OtherBeta is limited to half of Beta. If noise made OtherBeta larger, Auto would choose a
-	// tree for long vectors, which is a bad choice: a tree sends more bytes in sequence.
-	cost.Beta, cost.OtherBeta = solve([2]float64{doubling.path, doubling.bytes}, [2]float64{tree.path, tree.bytes},
-		took[2]-took[0]-doubling.reduced*gamma, took[3]-took[1]-tree.reduced*gamma, 0.5)
-	return cost
+// costOf returns the costs that explain the seconds which reductions of shortProbe and of longProbe
+// elements take among n ranks. In such a reduction all ranks send at the same time, so the costs
+// contain the delays by which the ranks of one host slow each other down.
+func costOf(n int, short, long, gamma float64) Cost {
+	const minCost = 1e-15 // a cost of 0 would make all algorithms equal
+	l := probeWorkload(n)
+	return Cost{Alpha: max(minCost, short/l.steps), Beta: max(minCost, (long-short-l.reduced*gamma)/l.path), Gamma: gamma}
 }
 
-// fitFar replaces fit if hosts are so far apart that latency alone determines the time of short
-// messages. Concurrent messages then add no cost.
-func fitFar(n int, short, long, gamma float64) Cost {
-	l := longWorkload(RecursiveDoubling, n)
-	return Cost{Alpha: short / l.steps, Beta: max(minCost, (long-short-l.reduced*gamma)/l.path), Gamma: gamma}
-}
-
-// longWorkload returns the workload of an AllReduce of longProbe elements of float64 among n ranks.
-func longWorkload(a Algorithm, n int) workload {
+// probeWorkload returns the workload of a reduction of longProbe elements among n ranks.
+func probeWorkload(n int) workload {
 	bytes := float64(longProbe * kernel.Size[float64]())
-	return workloadOf(a, request{kind: transport.KindAllReduce, ranks: n, bytes: bytes, segment: bytes, commutative: true})
-}
-
-// minCost is the lower bound of a measured Alpha or Beta, in seconds.
-const minCost = 1e-15
-
-// solve computes the cost of a unit, which is a message or a byte, and the cost that a concurrent
-// unit adds, from two calls. a and b are the units of each call, in sequence and in total; tookA
-// and tookB are the durations. The added cost is clipped to [0, part*unit]. If noise would make the
-// added cost negative, it is 0 and the second call is ignored.
-func solve(a, b [2]float64, tookA, tookB, part float64) (unit, other float64) {
-	concurrentA, concurrentB := a[1]-a[0], b[1]-b[0]
-	other = (b[0]*tookA - a[0]*tookB) / (b[0]*concurrentA - a[0]*concurrentB)
-	unit = (tookA - concurrentA*other) / a[0]
-	switch {
-	case other < 0:
-		unit, other = tookA/a[0], 0
-	case other > part*unit:
-		unit = tookA / (a[0] + part*concurrentA)
-		other = part * unit
-	}
-	return max(unit, minCost), max(other, 0)
+	return workloadOf(RecursiveDoubling, request{kind: transport.KindAllReduce, ranks: n, bytes: bytes, segment: bytes, commutative: true})
 }
 
 // Cost returns the costs from which Auto computes its choice.

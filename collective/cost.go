@@ -8,34 +8,27 @@ import (
 
 // Cost holds the parameters of Hockney's model of communication (Hockney 1994): a message of S
 // bytes takes Alpha + S*Beta seconds. Reducing S bytes takes S*Gamma seconds. The ranks of one host
-// share its cores and links, so there each concurrent message adds to Alpha and Beta.
+// share its cores and links: Alpha and Beta are the costs while all ranks send.
 type Cost struct {
 	Alpha float64 // seconds per message
 	Beta  float64 // seconds per byte sent
 	Gamma float64 // seconds per byte reduced
-	// OtherAlpha and OtherBeta are the amounts that each concurrent message of another rank
-	// adds to Alpha and Beta. They are 0 if every rank has a host and a link of its own.
-	OtherAlpha, OtherBeta float64
 }
 
 // DefaultCost returns the costs of libp2p streams within one host.
 func DefaultCost() Cost { return Cost{Alpha: 40e-6, Beta: 1.5e-9, Gamma: 0.25e-9} }
 
-// workload is the work of a call, in the units of Cost. Values "in sequence" lie on the
-// critical path; the totals include all ranks.
+// workload is the work on the critical path of a call, in the units of Cost.
 type workload struct {
-	steps, messages float64 // number of messages in sequence; number of all messages
-	path, bytes     float64 // bytes sent in sequence; all bytes
-	reduced         float64 // bytes reduced in sequence
-	overlapped      float64 // bytes reduced while as many bytes are received
+	steps      float64 // messages
+	path       float64 // bytes sent
+	reduced    float64 // bytes reduced
+	overlapped float64 // bytes reduced while as many bytes are received
 }
 
-// seconds returns the seconds that a call with a workload takes among a number of ranks.
-func (c Cost) seconds(l workload, ranks int) float64 {
-	messages := l.steps*c.Alpha + (l.messages-l.steps)*c.OtherAlpha
-	bytes := l.path*c.Beta + (l.bytes-l.path)*c.OtherBeta
-	shared := c.Beta + float64(ranks-1)*c.OtherBeta
-	return messages + bytes + l.reduced*c.Gamma + l.overlapped*max(0, c.Gamma-shared)
+// seconds returns the seconds that a call with a workload takes.
+func (c Cost) seconds(l workload) float64 {
+	return l.steps*c.Alpha + l.path*c.Beta + l.reduced*c.Gamma + l.overlapped*max(0, c.Gamma-c.Beta)
 }
 
 // workloadOf returns the workload of a call for an algorithm (Thakur, Rabenseifner, Gropp 2005,
@@ -56,12 +49,11 @@ func workloadOf(a Algorithm, r request) workload {
 		// The result goes down the tree in parts, and a barrier of empty messages follows. For the
 		// other kinds no barrier is counted, as either all algorithms end with a barrier or none
 		// does.
-		down := blockWorkload(r.ranks, r.bytes).then(workload{steps: ceilLog(r.ranks), messages: float64(r.ranks) * ceilLog(r.ranks)})
+		down := blockWorkload(r.ranks, r.bytes).then(workload{steps: ceilLog(r.ranks)})
 		return treeWorkload(r.ranks, r.bytes).addReduction().then(down)
 	case transport.KindBroadcast:
 		if a == Ring { // a pipeline: steps is the latency until the last rank receives, and each rank sends the vector once
-			ranks := float64(r.ranks)
-			return workload{steps: 2 * ranks, messages: 2 * ranks, path: r.bytes, bytes: max(1, ranks-1) * r.bytes}
+			return workload{steps: 2 * float64(r.ranks), path: r.bytes}
 		}
 		return treeWorkload(r.ranks, r.bytes)
 	case transport.KindAllGather:
@@ -78,25 +70,21 @@ func workloadOf(a Algorithm, r request) workload {
 // workloadOfAllReduce is workloadOf for KindAllReduce.
 func workloadOfAllReduce(a Algorithm, r request) workload {
 	power := 1 << (bits.Len(uint(r.ranks)) - 1) // the largest power of two that is at most the number of ranks
-	ranks, lg := float64(power), float64(bits.Len(uint(power))-1)
+	lg := float64(bits.Len(uint(power)) - 1)
 	var l workload
 	switch a {
 	case RecursiveDoubling:
-		l = workload{steps: lg, messages: ranks * lg, path: lg * r.bytes, bytes: ranks * lg * r.bytes}.addOverlapped(r.bytes, r.segment, lg)
+		l = workload{steps: lg, path: lg * r.bytes}.addOverlapped(r.bytes, r.segment, lg)
 	case Rabenseifner:
 		part := sentFraction(power) * r.bytes
-		l = workload{steps: 2 * lg, messages: ranks * 2 * lg, path: 2 * part, bytes: ranks * 2 * part, reduced: part}
+		l = workload{steps: 2 * lg, path: 2 * part, reduced: part}
 	case Ring:
 		return ringWorkload(r, 2)
 	default:
 		return treeWorkload(r.ranks, r.bytes).addReduction().then(treeWorkload(r.ranks, r.bytes))
 	}
-	if rest := float64(r.ranks - power); rest > 0 { // the other ranks send their vectors to a neighbour and get the result back
-		l.steps += 2
-		l.messages += 2 * rest
-		l.path += 2 * r.bytes
-		l.bytes += 2 * rest * r.bytes
-		l.reduced += r.bytes
+	if r.ranks > power { // the other ranks send their vectors to a neighbour and get the result back
+		l = l.then(workload{steps: 2, path: 2 * r.bytes, reduced: r.bytes})
 	}
 	return l
 }
@@ -110,10 +98,8 @@ func workloadOfAllGather(a Algorithm, r request) workload {
 		return blockWorkload(r.ranks, r.bytes).then(treeWorkload(r.ranks, r.bytes))
 	case a == RecursiveDoubling && isPowerOfTwo(r.ranks):
 		l.steps = ceilLog(r.ranks)
-		l.messages = float64(r.ranks) * l.steps
 	case r.bytes/float64(r.ranks) > r.segment: // pipelined by segments, so a little faster than recursive doubling
 		l.path *= 0.9
-		l.bytes *= 0.9
 	}
 	return l
 }
@@ -121,9 +107,8 @@ func workloadOfAllGather(a Algorithm, r request) workload {
 // ringWorkload returns the workload of a number of rounds around a ring; a round has n-1 steps for
 // n ranks. The first round reduces.
 func ringWorkload(r request, rounds float64) workload {
-	ranks, part := float64(r.ranks), sentFraction(r.ranks)*r.bytes
-	steps := rounds * (ranks - 1)
-	l := workload{steps: steps, messages: ranks * steps, path: rounds * part, bytes: ranks * rounds * part}
+	ranks := float64(r.ranks)
+	l := workload{steps: rounds * (ranks - 1), path: rounds * sentFraction(r.ranks) * r.bytes}
 	return l.addOverlapped(r.bytes/ranks, r.segment, ranks-1)
 }
 
@@ -139,23 +124,20 @@ func (l workload) addOverlapped(bytes, segment, reductions float64) workload {
 
 // treeWorkload returns the workload of a vector that goes up or down a binomial tree.
 func treeWorkload(n int, bytes float64) workload {
-	steps, messages := ceilLog(n), float64(n-1)
-	return workload{steps: steps, messages: messages, path: steps * bytes, bytes: messages * bytes}
+	return workload{steps: ceilLog(n), path: ceilLog(n) * bytes}
 }
 
 // directWorkload returns the workload of a message between the root and each other rank.
 func directWorkload(n int, bytes float64) workload {
-	messages, part := float64(n-1), sentFraction(n)*bytes
-	return workload{steps: messages, messages: messages, path: part, bytes: part}
+	return workload{steps: float64(n - 1), path: sentFraction(n) * bytes}
 }
 
 // blockWorkload returns the workload of a binomial tree in which a message has the parts of all
 // ranks below its sender or receiver. The inner ranks of the tree copy the parts, which counts as a
 // reduction of the same bytes.
 func blockWorkload(n int, bytes float64) workload {
-	l, part := treeWorkload(n, 0), sentFraction(n)*bytes
-	l.path, l.bytes, l.reduced = part, max(part, bytes/2*ceilLog(n)), part
-	return l
+	part := sentFraction(n) * bytes
+	return workload{steps: ceilLog(n), path: part, reduced: part}
 }
 
 // addReduction adds a reduction of all received bytes.
@@ -166,7 +148,7 @@ func (l workload) addReduction() workload {
 
 // then returns the workload of l followed by m.
 func (l workload) then(m workload) workload {
-	return workload{l.steps + m.steps, l.messages + m.messages, l.path + m.path, l.bytes + m.bytes, l.reduced + m.reduced, l.overlapped + m.overlapped}
+	return workload{l.steps + m.steps, l.path + m.path, l.reduced + m.reduced, l.overlapped + m.overlapped}
 }
 
 // sentFraction returns the fraction of a vector that each of n ranks sends if it keeps one part.

@@ -232,8 +232,8 @@ func (c *benchPeerCommand) tune(ctx context.Context, t *terminal, s *elastic.Ses
 			// Package elastic has measured these costs at the beginning of the session, so this
 			// needs no collective call.
 			cost := s.Comm.Cost()
-			fmt.Fprintf(t.stdout, "%s, %d peers: a message takes %.1f us and %.3f ns a byte; each concurrent message of another rank adds %.1f us and %.3f ns a byte; reducing takes %.3f ns a byte\n",
-				c.Collective, len(s.View.Members), cost.Alpha*1e6, cost.Beta*1e9, cost.OtherAlpha*1e6, cost.OtherBeta*1e9, cost.Gamma*1e9)
+			fmt.Fprintf(t.stdout, "%s, %d peers: a message takes %.1f us and %.3f ns a byte; reducing takes %.3f ns a byte\n",
+				c.Collective, len(s.View.Members), cost.Alpha*1e6, cost.Beta*1e9, cost.Gamma*1e9)
 			fmt.Fprintf(t.stdout, "auto: %s\nmedians in microseconds, * is the choice of auto\n", crossovers)
 			report = func(r bench.Tuned) error { return r.WriteRow(t.stdout) }
 		}
