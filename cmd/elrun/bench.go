@@ -144,11 +144,7 @@ func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	measure := c.measure
-	if c.Tune {
-		measure = c.tune
-	}
-	if err := measure(ctx, t, s, cfg); err != nil {
+	if err := c.measure(ctx, t, s, cfg); err != nil {
 		return err
 	}
 	// Wait for the peers that are still in the last call, which would fail if this peer exited
@@ -183,11 +179,15 @@ func (c *benchPeerCommand) measure(ctx context.Context, t *terminal, s *elastic.
 	}
 	report := func(bench.Result) error { return nil }
 	if s.Rank == 0 {
-		if report, err = c.reporter(t, len(s.View.Members)); err != nil {
+		if report, err = c.reporter(t, s); err != nil {
 			return err
 		}
 	}
-	return bench.Run(ctx, s.Comm, cfg, func(r bench.Result) error {
+	run := bench.Run
+	if c.Tune {
+		run = bench.Tune
+	}
+	return run(ctx, s.Comm, cfg, func(r bench.Result) error {
 		if link > 0 {
 			r.Link, r.OfBound = link, r.BusBW/link
 		}
@@ -216,34 +216,8 @@ func (c *benchPeerCommand) slowest(ctx context.Context, t *terminal, s *elastic.
 	return slices.Min(links), err
 }
 
-// tune times all algorithms. Rank 0 prints the parameters of the cost model by which auto
-// chooses, and the times.
-func (c *benchPeerCommand) tune(ctx context.Context, t *terminal, s *elastic.Session, cfg bench.Config) error {
-	report := func(bench.Tuned) error { return nil }
-	if s.Rank == 0 {
-		if c.JSON {
-			e := json.NewEncoder(t.stdout)
-			report = func(r bench.Tuned) error { return e.Encode(r) }
-		} else {
-			crossovers, err := bench.Crossovers(s.Comm, c.Collective)
-			if err != nil {
-				return err
-			}
-			// Package elastic has measured these costs at the beginning of the session, so this
-			// needs no collective call.
-			cost := s.Comm.Cost()
-			fmt.Fprintf(t.stdout, "%s, %d peers: a message takes %.1f us and %.3f ns a byte; reducing takes %.3f ns a byte\n",
-				c.Collective, len(s.View.Members), cost.Alpha*1e6, cost.Beta*1e9, cost.Gamma*1e9)
-			fmt.Fprintf(t.stdout, "auto: %s\nmedians in microseconds, * is the choice of auto\n", crossovers)
-			report = func(r bench.Tuned) error { return r.WriteRow(t.stdout) }
-		}
-	}
-	return bench.Tune(ctx, s.Comm, cfg, report)
-}
-
-// reporter prints the header of the table for n peers, and returns the function that prints a
-// result.
-func (c *benchPeerCommand) reporter(t *terminal, n int) (func(bench.Result) error, error) {
+// reporter prints the header of the table, and returns the function that prints a result.
+func (c *benchPeerCommand) reporter(t *terminal, s *elastic.Session) (func(bench.Result) error, error) {
 	// Package bench does not know how the data travels, so the result gets the value of the flag.
 	transport := c.Transport
 	if c.JSON {
@@ -254,8 +228,16 @@ func (c *benchPeerCommand) reporter(t *terminal, n int) (func(bench.Result) erro
 		}, nil
 	}
 	if _, err := fmt.Fprintf(t.stdout, "%s, %d peers, %s, transport %s; bandwidths in GB/s\n",
-		c.Collective, n, c.Op, transport); err != nil {
+		c.Collective, len(s.View.Members), c.Op, transport); err != nil {
 		return nil, err
+	}
+	if c.Tune {
+		cost := s.Comm.Cost() // measured at the beginning of the session
+		_, err := fmt.Fprintf(t.stdout, "a message takes %.1f us and %.3f ns a byte, reducing %.3f ns a byte; * marks the choice of auto\n",
+			cost.Alpha*1e6, cost.Beta*1e9, cost.Gamma*1e9)
+		if err != nil {
+			return nil, err
+		}
 	}
 	if err := bench.WriteHeader(t.stdout); err != nil {
 		return nil, err

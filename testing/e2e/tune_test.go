@@ -31,12 +31,12 @@ func TestAutoIsNearBest(t *testing.T) {
 						t.Fatalf("status %d\n%s", status, stderr)
 					}
 					for line := range strings.Lines(stdout) {
-						var r bench.Tuned
+						var r bench.Result
 						if err := json.Unmarshal([]byte(line), &r); err != nil {
 							t.Fatalf("%s: %v", line, err)
 						}
 						if r.Wrong != 0 {
-							t.Errorf("%d bytes: %d wrong", r.Bytes, r.Wrong)
+							t.Errorf("%d bytes by %s: %d wrong", r.Bytes, r.Algorithm, r.Wrong)
 						}
 						if bySize[r.Bytes] == nil {
 							bySize[r.Bytes] = &choices{byAlgorithm: make(map[string][]float64)}
@@ -62,13 +62,11 @@ type choices struct {
 	byAlgorithm map[string][]float64
 }
 
-// add adds the times of a job.
-func (c *choices) add(r bench.Tuned) {
-	for _, taken := range r.Times {
-		c.byAlgorithm[taken.Algorithm] = append(c.byAlgorithm[taken.Algorithm], taken.P50)
-		if taken.Algorithm == r.Auto {
-			c.auto = append(c.auto, taken.P50)
-		}
+// add adds the time of one algorithm.
+func (c *choices) add(r bench.Result) {
+	c.byAlgorithm[r.Algorithm] = append(c.byAlgorithm[r.Algorithm], r.P50)
+	if r.Auto {
+		c.auto = append(c.auto, r.P50)
 	}
 }
 

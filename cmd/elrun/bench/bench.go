@@ -38,8 +38,9 @@ type Result struct {
 	Bytes     int     `json:"bytes"`
 	Type      string  `json:"dtype"`
 	Op        string  `json:"op"`
-	Transport string  `json:"transport"` // set by the caller
-	Algorithm string  `json:"algorithm"` // the algorithm that was used
+	Transport string  `json:"transport"`      // set by the caller
+	Algorithm string  `json:"algorithm"`      // the algorithm that was used
+	Auto      bool    `json:"auto,omitempty"` // set by Tune for the choice of Auto
 	Iters     int     `json:"iters"`
 	Min       float64 `json:"us_min"`
 	P50       float64 `json:"us_p50"`

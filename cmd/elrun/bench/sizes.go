@@ -50,14 +50,19 @@ func WriteHeader(w io.Writer) error {
 	return err
 }
 
-// WriteRow writes r as a line of a table. Times are in microseconds, bandwidths in 1e9 bytes/s.
+// WriteRow writes r as a line of a table. Times are in microseconds, bandwidths in 1e9 bytes/s. The
+// choice of Auto in a comparison of algorithms has a star.
 func (r Result) WriteRow(w io.Writer) error {
 	// Without a measurement of links there is no bound to compare with.
 	ofBound := "-"
 	if r.OfBound > 0 {
 		ofBound = fmt.Sprintf("%.2f", r.OfBound)
 	}
+	algorithm := r.Algorithm
+	if r.Auto {
+		algorithm += "*"
+	}
 	_, err := fmt.Fprintf(w, "%12d %9s %6d %10.1f %10.1f %10.1f %10.1f %9.3f %9.3f %8s %6d %19s\n",
-		r.Bytes, r.Type, r.Iters, r.Min, r.P50, r.Mean, r.P99, r.AlgBW, r.BusBW, ofBound, r.Wrong, r.Algorithm)
+		r.Bytes, r.Type, r.Iters, r.Min, r.P50, r.Mean, r.P99, r.AlgBW, r.BusBW, ofBound, r.Wrong, algorithm)
 	return err
 }

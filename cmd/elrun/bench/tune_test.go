@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/elrun/elrun/cmd/elrun/bench"
 	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/transport/mem"
@@ -27,63 +25,42 @@ func over(t *testing.T, perHost []int, f func(ctx context.Context, c *collective
 	}, cluster.Over(all))
 }
 
-// Tune measures each algorithm that can do the call, at every size, and auto's choice is one of
-// these algorithms. All ranks get the same result.
+// Tune measures each algorithm that can do the call, at every size, and marks one of them as the
+// choice of auto. All ranks get the same results.
 func TestTune(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		perHost []int
 		want    string // an algorithm that must be measured
 	}{{"allreduce", []int{1, 1, 1}, "ring"}, {"allreduce", []int{2, 1}, "two-level"}, {"broadcast", []int{3}, "shm"}, {"scan", []int{1, 1}, "recursive-doubling"}} {
-		got := make([][]bench.Tuned, 3)
+		got := make([][]bench.Result, 3)
 		cfg := bench.Config{Collective: c.name, Bytes: []int{4, 5000}, Type: dtype.F32, Op: "sum", Iters: 1}
 		over(t, c.perHost, func(ctx context.Context, comm *collective.Comm) error {
-			return bench.Tune(ctx, comm, cfg, func(one bench.Tuned) error {
-				got[comm.Rank()] = append(got[comm.Rank()], one)
+			return bench.Tune(ctx, comm, cfg, func(r bench.Result) error {
+				r.RSSAnon = 0
+				got[comm.Rank()] = append(got[comm.Rank()], r)
 				return nil
 			})
 		})
-		for i, one := range got[0] {
-			var names []string
-			for _, taken := range one.Times {
-				names = append(names, taken.Algorithm)
+		measured, auto := make(map[int][]string), make(map[int]int)
+		for _, r := range got[0] {
+			measured[r.Bytes] = append(measured[r.Bytes], r.Algorithm)
+			if r.Auto {
+				auto[r.Bytes]++
 			}
-			if !slices.Contains(names, c.want) || !slices.Contains(names, one.Auto) || !slices.Contains(names, one.Best) {
-				t.Errorf("%s on %v: auto %s and best %s of %v, want %s among them", c.name, c.perHost, one.Auto, one.Best, names, c.want)
-			}
-			if one.Bytes != cfg.Bytes[i] || one.Wrong != 0 || one.Ratio < 1 || one.Collective != c.name {
-				t.Errorf("got %+v", one)
-			}
-			if other := got[1][i]; other.Best != one.Best || other.Ratio != one.Ratio {
-				t.Errorf("rank 0 has %+v, rank 1 %+v", one, other)
+			if r.Wrong != 0 || r.Collective != c.name {
+				t.Errorf("got %+v", r)
 			}
 		}
-		if len(got[0]) != len(cfg.Bytes) {
-			t.Errorf("%d sizes, want %d", len(got[0]), len(cfg.Bytes))
+		for _, bytes := range cfg.Bytes {
+			if !slices.Contains(measured[bytes], c.want) || auto[bytes] != 1 {
+				t.Errorf("%s of %d bytes on %v: measured %v, want %s among them; %d choices of auto", c.name, bytes, c.perHost, measured[bytes], c.want, auto[bytes])
+			}
+		}
+		if !slices.Equal(got[0], got[1]) {
+			t.Errorf("rank 0 has %+v, rank 1 %+v", got[0], got[1])
 		}
 	}
-}
-
-// The text of Crossovers agrees with Comm.Choice for the smallest and the largest size.
-func TestCrossovers(t *testing.T) {
-	over(t, []int{1, 1, 1, 1}, func(_ context.Context, c *collective.Comm) error {
-		text, err := bench.Crossovers(c, "allreduce")
-		if err != nil || c.Rank() > 0 {
-			return err
-		}
-		small, err := c.Choice(transport.KindAllReduce, 4, true)
-		if err != nil {
-			return err
-		}
-		large, err := c.Choice(transport.KindAllReduce, 1<<30, true)
-		if err != nil {
-			return err
-		}
-		if !strings.HasPrefix(text, small.String()+" from 4 bytes") || !strings.Contains(text, large.String()+" from ") {
-			t.Errorf("%v for 4 bytes and %v for 1 GiB, printed as %q", small, large, text)
-		}
-		return nil
-	})
 }
 
 // Vectors from shared memory give the same results, and are freed afterwards: the next vector

@@ -149,24 +149,16 @@ func TestParseAnonymous(t *testing.T) {
 	}
 }
 
-// The output compares auto's choice with the best algorithm, even if they are the same.
-func TestTunedCompare(t *testing.T) {
-	for _, c := range []struct {
-		auto, best string
-		ratio      float64
-		row        string
-	}{
-		{"ring", "tree", 2, "        1024  ring 6.0*  tree 3.0   shm 4.0   auto/best 2.00\n"},
-		{"tree", "tree", 1, "        1024  ring 6.0   tree 3.0*  shm 4.0   auto/best 1.00\n"},
-	} {
-		one := Tuned{Bytes: 1024, Auto: c.auto, Times: []AlgorithmTime{{"ring", 6}, {"tree", 3}, {"shm", 4}}}
-		one.compare()
-		if one.Best != c.best || one.Ratio != c.ratio {
-			t.Errorf("got %+v", one)
-		}
-		var row strings.Builder
-		if err := one.WriteRow(&row); err != nil || row.String() != c.row {
-			t.Errorf("row %q, %v, want %q", row.String(), err, c.row)
-		}
+// The round with the median time counts, with the wrong elements of all rounds. The choice of auto has
+// a star in the table.
+func TestMiddle(t *testing.T) {
+	r := middle([]Result{{P50: 3, Mean: 4, Wrong: 1}, {P50: 9, Mean: 10}, {P50: 1, Mean: 20, Wrong: 2}})
+	if r.P50 != 3 || r.Mean != 4 || r.Wrong != 3 {
+		t.Errorf("got %+v", r)
+	}
+	r.Algorithm, r.Auto = "ring", true
+	var row strings.Builder
+	if err := r.WriteRow(&row); err != nil || !strings.HasSuffix(row.String(), " ring*\n") {
+		t.Errorf("row %q, %v", row.String(), err)
 	}
 }
