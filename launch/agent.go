@@ -16,6 +16,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/shm"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // ErrLauncher reports that the launcher died or told this peer to give up.
@@ -50,11 +52,11 @@ const (
 type agent struct {
 	// pipe is the socket to the launcher. Close leaves it open, so that read still detects the
 	// launcher's death.
-	pipe *pipe
+	pipe *wire.Pipe
 	exit func(int) // os.Exit, replaced in tests
 
-	answer       chan message // the answer to hello, and orders that arrive before watchOrders
-	out          *outbox
+	answer       chan wire.Message // the answer to hello, and orders that arrive before watchOrders
+	out          *wire.Outbox
 	launcherGone context.Context    // ends when the launcher is gone
 	cancelGone   context.CancelFunc // ends launcherGone
 	work         sync.WaitGroup     // owns the writer
@@ -63,9 +65,9 @@ type agent struct {
 	scaling chan struct{} // capacity 1: one scale request waits at a time
 	// scaled has capacity 1. The reader replaces an answer that no request has taken, and so never
 	// blocks.
-	scaled chan scaleResult
+	scaled chan wire.ScaleResult
 	// decisions has the answer to the last retry, in the same way.
-	decisions chan decision
+	decisions chan wire.Decision
 
 	// mu guards the fields that Emit and the reader change and the control socket reads.
 	mu      sync.Mutex
@@ -73,10 +75,10 @@ type agent struct {
 	seq     int      // sequence number of the latest request to scale, or retry
 	// dead holds deaths that arrived before watchDead.
 	dead        []elastic.ID
-	onDead      func(elastic.ID)      // nil until there is a group to inform
-	onOrder     func(message)         // nil until there is a group to inform
-	onDirectory func(directoryUpdate) // nil unless the process belongs to a Program
-	onFound     func(elastic.Member)  // nil until watchFound
+	onDead      func(elastic.ID)           // nil until there is a group to inform
+	onOrder     func(wire.Message)         // nil until there is a group to inform
+	onDirectory func(wire.DirectoryUpdate) // nil unless the process belongs to a Program
+	onFound     func(elastic.Member)       // nil until watchFound
 }
 
 // openAgent takes ownership of descriptor fd, the socket to the launcher. From then on child
@@ -86,15 +88,15 @@ func openAgent(fd int) (*agent, error) {
 	// this process owns it.
 	if addr, err := syscall.Getsockname(fd); err != nil || !isUnix(addr) {
 		return nil, fmt.Errorf("launch: %s=%d is not a socket to a launcher: a wrapper closed it (Python: close_fds=False; sudo: -C %d), or Init was called twice or by a child of a peer: %w",
-			envFD, fd, fd+1, cmp.Or(err, error(syscall.ENOTSOCK)))
+			wire.EnvFD, fd, fd+1, cmp.Or(err, error(syscall.ENOTSOCK)))
 	}
 	f := os.NewFile(uintptr(fd), "launcher")
 	conn, err := net.FileConn(f)
 	if err != nil {
-		return nil, fmt.Errorf("launch: open %s=%d: %w", envFD, fd, err)
+		return nil, fmt.Errorf("launch: open %s=%d: %w", wire.EnvFD, fd, err)
 	}
 	_ = f.Close() // conn has a duplicate
-	return newAgent(&wordConn{UnixConn: conn.(*net.UnixConn)}, os.Exit), nil
+	return newAgent(&wire.WordConn{UnixConn: conn.(*net.UnixConn)}, os.Exit), nil
 }
 
 // isUnix reports whether addr is the address of a Unix socket.
@@ -105,41 +107,41 @@ func isUnix(addr syscall.Sockaddr) bool {
 
 // newAgent returns an agent on conn, which it owns, and starts its two goroutines.
 func newAgent(conn net.Conn, exit func(int)) *agent {
-	a := &agent{pipe: newPipe(conn), exit: exit, answer: make(chan message, maxAnswers),
-		scaling: make(chan struct{}, 1), scaled: make(chan scaleResult, 1), decisions: make(chan decision, 1)}
-	a.out = newOutbox(a.dropped)
+	a := &agent{pipe: wire.NewPipe(conn), exit: exit, answer: make(chan wire.Message, maxAnswers),
+		scaling: make(chan struct{}, 1), scaled: make(chan wire.ScaleResult, 1), decisions: make(chan wire.Decision, 1)}
+	a.out = wire.NewOutbox(a.dropped)
 	a.launcherGone, a.cancelGone = context.WithCancel(context.Background())
 	go a.read()
-	a.work.Go(func() { a.out.run(a.pipe.write) })
+	a.work.Go(func() { a.out.Run(a.pipe.Write) })
 	return a
 }
 
 // hello registers this peer with the launcher and waits for the order that says how to join. An
 // abort is an error that wraps ErrLauncher.
-func (a *agent) hello(ctx context.Context, job string, self elastic.Member) (startOrder, error) {
+func (a *agent) hello(ctx context.Context, job string, self elastic.Member) (wire.StartOrder, error) {
 	// Set the reducer before the message is sent, because the events of elastic.Join, such as the
 	// first view, follow the answer.
 	a.mu.Lock()
 	a.reducer = newReducer(job, self)
 	a.mu.Unlock()
 	a.passWord()
-	a.post(message{Hello: &self}, result)
+	a.post(wire.Message{Hello: &self}, wire.Result)
 	select {
 	case m := <-a.answer:
 		switch {
 		case m.Finished:
-			return startOrder{}, elastic.ErrFinished
+			return wire.StartOrder{}, elastic.ErrFinished
 		case m.Start == nil:
-			return startOrder{}, fmt.Errorf("%w: %s", ErrLauncher, cmp.Or(m.Abort, "it has no job for this peer"))
+			return wire.StartOrder{}, fmt.Errorf("%w: %s", ErrLauncher, cmp.Or(m.Abort, "it has no job for this peer"))
 		}
 		a.mu.Lock()
 		a.reducer.self.Launcher, a.reducer.self.PID = m.Start.PID, os.Getpid()
 		a.mu.Unlock()
 		return *m.Start, nil
 	case <-a.launcherGone.Done():
-		return startOrder{}, fmt.Errorf("%w: its process has ended", ErrLauncher)
+		return wire.StartOrder{}, fmt.Errorf("%w: its process has ended", ErrLauncher)
 	case <-ctx.Done():
-		return startOrder{}, fmt.Errorf("wait for the other peers: %w", context.Cause(ctx))
+		return wire.StartOrder{}, fmt.Errorf("wait for the other peers: %w", context.Cause(ctx))
 	}
 }
 
@@ -150,25 +152,25 @@ func (a *agent) renew(self elastic.Member) {
 		a.reducer.renew(self)
 	}
 	a.mu.Unlock()
-	a.post(message{Renew: &self}, result)
+	a.post(wire.Message{Renew: &self}, wire.Result)
 }
 
 // refusedVersion tells the launcher that a newcomer of another version of elrun was refused.
 func (a *agent) refusedVersion(err error) {
-	a.post(message{Note: clipNote("a peer that wanted to join is refused: " + inner(err))}, history)
+	a.post(wire.Message{Note: wire.ClipNote("a peer that wanted to join is refused: " + inner(err))}, wire.History)
 }
 
 // suspect reports a silent member to the launcher. It does not block, and the message may be
 // dropped.
 func (a *agent) suspect(id elastic.ID) {
-	if line, err := (message{Suspect: id}).encode(); err == nil {
-		a.out.add(line, transient)
+	if line, err := (wire.Message{Suspect: id}).Encode(); err == nil {
+		a.out.Add(line, wire.Transient)
 	}
 }
 
 // scale asks the launcher for h.Slots peers on a host, or in the whole job if h has no name, and
 // returns a description of the launcher's action.
-func (a *agent) scale(ctx context.Context, h Host) (string, error) {
+func (a *agent) scale(ctx context.Context, h spec.Host) (string, error) {
 	// One request at a time: a.scaled carries a single answer.
 	select {
 	case a.scaling <- struct{}{}:
@@ -178,12 +180,12 @@ func (a *agent) scale(ctx context.Context, h Host) (string, error) {
 	}
 	a.mu.Lock()
 	a.seq++
-	order := scaleOrder{Seq: a.seq, Peers: h.Slots, Host: h.Name}
+	order := wire.ScaleOrder{Seq: a.seq, Peers: h.Slots, Host: h.Name}
 	a.mu.Unlock()
 	if a.launcherGone.Err() != nil {
 		return "", errNoLauncher
 	}
-	a.post(message{Scale: &order}, history)
+	a.post(wire.Message{Scale: &order}, wire.History)
 	// Sequence numbers tell the answer from late answers to requests that gave up.
 	for {
 		select {
@@ -219,11 +221,11 @@ func (a *agent) watchDead(f func(elastic.ID)) {
 
 // describe tells the launcher the Program of this process, and registers the function learn, which
 // gets the updates about the services of the Program.
-func (a *agent) describe(info programInfo, learn func(directoryUpdate)) {
+func (a *agent) describe(info wire.ProgramInfo, learn func(wire.DirectoryUpdate)) {
 	a.mu.Lock()
 	a.onDirectory = learn
 	a.mu.Unlock()
-	a.post(message{programMessage: programMessage{Program: &info}}, result)
+	a.post(wire.Message{ProgramMessage: wire.ProgramMessage{Program: &info}}, wire.Result)
 }
 
 // watchFound registers f for members that the launcher finds from now on.
@@ -235,7 +237,7 @@ func (a *agent) watchFound(f func(elastic.Member)) {
 
 // watchOrders registers f for the launcher's orders after its answer to hello. Orders that have arrived
 // before are passed to f first. f must not block.
-func (a *agent) watchOrders(f func(message)) {
+func (a *agent) watchOrders(f func(wire.Message)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.onOrder = f
@@ -247,7 +249,7 @@ func (a *agent) watchOrders(f func(message)) {
 // deliverOrder passes a launcher's order to the registered function, or keeps it for hello or
 // watchOrders. mu is held while the function runs, so that it gets the orders in the order of their
 // arrival.
-func (a *agent) deliverOrder(m message) {
+func (a *agent) deliverOrder(m wire.Message) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.onOrder != nil {
@@ -271,7 +273,7 @@ func (a *agent) isDead(id elastic.ID) bool {
 // to end.
 func (a *agent) read() {
 	for {
-		m, err := a.pipe.receive()
+		m, err := a.pipe.Receive()
 		if err != nil {
 			break
 		}
@@ -282,7 +284,7 @@ func (a *agent) read() {
 }
 
 // dispatch handles one message from the launcher. The reader calls it, so nothing here may block.
-func (a *agent) dispatch(m message) {
+func (a *agent) dispatch(m wire.Message) {
 	switch {
 	case m.Start != nil || m.Abort != "" || m.Finished || m.Again || m.Pass != nil:
 		a.deliverOrder(m)
@@ -319,7 +321,7 @@ func (a *agent) dispatch(m message) {
 		// Until there is a listener, deaths are kept for watchDead, up to a bound.
 		a.mu.Lock()
 		tell := a.onDead
-		if tell == nil && len(a.dead) < maxMembers {
+		if tell == nil && len(a.dead) < spec.MaxMembers {
 			a.dead = append(a.dead, m.Dead)
 		}
 		a.mu.Unlock()
@@ -342,19 +344,19 @@ func (a *agent) Emit(e event.Event) {
 	if err != nil {
 		return // the event has a number that JSON cannot represent
 	}
-	a.post(message{Event: b}, classOf(e.Body))
+	a.post(wire.Message{Event: b}, classOf(e.Body))
 }
 
 // classOf returns the class of an event, which decides whether the outbox may drop it while the
 // launcher does not read.
-func classOf(b event.Body) class {
+func classOf(b event.Body) wire.Class {
 	switch b.(type) {
 	case event.Step, event.Stall, event.Path, event.Shares, event.Order:
-		return telemetry
+		return wire.Telemetry
 	case event.Done, event.Complete, event.Leave, event.Mistake, event.Refused, event.Quorum:
-		return result
+		return wire.Result
 	}
-	return history
+	return wire.History
 }
 
 // dropped returns the event that reports how many events the outbox has dropped.
@@ -369,18 +371,18 @@ func (a *agent) dropped(events int) []byte {
 	if err != nil {
 		return nil
 	}
-	line, _ := message{Event: b}.encode() // no error: the message is short
+	line, _ := wire.Message{Event: b}.Encode() // no error: the message is short
 	return line
 }
 
 // post sends a message through the outbox. It returns when the socket has the message, or after
 // emitWait if the launcher does not read in time.
-func (a *agent) post(m message, c class) {
-	line, err := m.encode()
+func (a *agent) post(m wire.Message, c wire.Class) {
+	line, err := m.Encode()
 	if err != nil {
 		return
 	}
-	sent := a.out.add(line, c)
+	sent := a.out.Add(line, c)
 	if sent == nil {
 		return
 	}
@@ -391,17 +393,17 @@ func (a *agent) post(m message, c class) {
 	// From now on the outbox returns no channel to wait on, until the launcher has read all
 	// messages.
 	case <-timer.C:
-		a.out.readerLate()
+		a.out.ReaderLate()
 	case <-a.launcherGone.Done():
 	}
 }
 
 // status returns the Status that the control socket reports; it is zero before hello.
-func (a *agent) status() Status {
+func (a *agent) status() spec.Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.reducer == nil {
-		return Status{}
+		return spec.Status{}
 	}
 	return a.reducer.report(time.Now())
 }
@@ -409,7 +411,30 @@ func (a *agent) status() Status {
 // Close sends the queued messages, for as long as the launcher lives, and drops later events. The
 // connection stays open, because its end shows the launcher's death.
 func (a *agent) Close() error {
-	a.out.close()
+	a.out.Close()
 	a.work.Wait()
 	return a.releaseWord()
+}
+
+// passWord makes the word of this program, which goes to the launcher with the next message. Without
+// a word the launcher learns of the end of this program by its status.
+func (a *agent) passWord() {
+	conn, ok := a.pipe.Conn.(*wire.WordConn)
+	if !ok {
+		return
+	}
+	word, err := shm.HoldWord()
+	if err != nil {
+		return
+	}
+	a.word = word
+	conn.Word.Store(word.File())
+}
+
+// releaseWord gives the word back: this program is no peer any more.
+func (a *agent) releaseWord() error {
+	if a.word == nil {
+		return nil
+	}
+	return a.word.Release()
 }

@@ -14,11 +14,13 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // launcher is the launcher's end of an agent's connection.
 type launcher struct {
-	*pipe
+	*wire.Pipe
 	exited chan int
 }
 
@@ -26,26 +28,26 @@ type launcher struct {
 // a synctest bubble.
 func newTestAgent() (*agent, launcher) {
 	here, there := net.Pipe()
-	l := launcher{newPipe(there), make(chan int, 1)}
+	l := launcher{wire.NewPipe(there), make(chan int, 1)}
 	return newAgent(here, func(status int) { l.exited <- status }), l
 }
 
 // startMessage returns the order for a group of one.
-func startMessage() message {
-	return message{Start: &startOrder{Peers: []elastic.Member{memberAt(0)}, PID: 77}}
+func startMessage() wire.Message {
+	return wire.Message{Start: &wire.StartOrder{Peers: []elastic.Member{memberAt(0)}, PID: 77}}
 }
 
 // serve reads hello, sends answer, then reads n messages.
-func (l launcher) serve(t *testing.T, answer message, n int) <-chan []message {
+func (l launcher) serve(t *testing.T, answer wire.Message, n int) <-chan []wire.Message {
 	t.Helper()
-	out := make(chan []message, 1)
+	out := make(chan []wire.Message, 1)
 	go func() {
-		var got []message
-		if _, err := l.receive(); err == nil {
-			err = send(l.pipe, answer)
+		var got []wire.Message
+		if _, err := l.Receive(); err == nil {
+			err = send(l.Pipe, answer)
 			for range n {
-				var m message
-				if m, err = l.receive(); err == nil {
+				var m wire.Message
+				if m, err = l.Receive(); err == nil {
 					got = append(got, m)
 				}
 			}
@@ -86,7 +88,7 @@ func TestAgentJoinsAndReports(t *testing.T) {
 			t.Error("exit while the launcher lives")
 		default:
 		}
-		_ = l.conn.Close() // the launcher dies after the group has closed
+		_ = l.Conn.Close() // the launcher dies after the group has closed
 		if status := <-l.exited; status != 1 {
 			t.Errorf("exit %d", status)
 		}
@@ -113,7 +115,7 @@ func TestAgentFlushes(t *testing.T) {
 				t.Fatalf("event %d is %s", i, m.Event)
 			}
 		}
-		_ = l.conn.Close()
+		_ = l.Conn.Close()
 	})
 }
 
@@ -134,7 +136,7 @@ func (s *sending) Write(b []byte) (int, error) {
 func TestAgentSendsFirst(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	here, there := net.Pipe()
-	conn, l := &sending{Conn: here}, launcher{newPipe(there), make(chan int, 1)}
+	conn, l := &sending{Conn: here}, launcher{wire.NewPipe(there), make(chan int, 1)}
 	a := newAgent(conn, func(int) {})
 	const n = 500
 	got := l.serve(t, startMessage(), n)
@@ -155,7 +157,7 @@ func TestAgentSendsFirst(t *testing.T) {
 	}
 	<-got
 	_ = a.Close()
-	_ = l.conn.Close()
+	_ = l.Conn.Close()
 }
 
 // A stopped launcher does not count as dead and delays no step. When it reads again, it gets a
@@ -192,7 +194,7 @@ func TestAgentLauncherStopped(t *testing.T) {
 		}
 		seen, dropped, last := 0, 0, ""
 		for last != "done" {
-			m, err := l.receive()
+			m, err := l.Receive()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -213,12 +215,12 @@ func TestAgentLauncherStopped(t *testing.T) {
 			t.Errorf("%d of %d events, %d are said to be dropped", seen, steps+losses, dropped)
 		}
 		<-closed
-		_ = l.conn.Close()
+		_ = l.Conn.Close()
 	})
 }
 
 // heard lets the peer join and collects the messages to the launcher.
-func heard(l launcher, a *agent, t *testing.T) <-chan []message {
+func heard(l launcher, a *agent, t *testing.T) <-chan []wire.Message {
 	got := l.serve(t, startMessage(), 0)
 	if _, err := a.hello(t.Context(), "job", memberAt(0)); err != nil {
 		t.Fatal(err)
@@ -231,7 +233,7 @@ func TestAgentLauncherDies(t *testing.T) {
 		a, l := newTestAgent()
 		<-heard(l, a, t)
 		begin := time.Now()
-		_ = l.conn.Close()
+		_ = l.Conn.Close()
 		<-a.launcherGone.Done()
 		if status := <-l.exited; status != 1 || time.Since(begin) != exitDelay {
 			t.Errorf("exit %d after %v", status, time.Since(begin))
@@ -243,13 +245,13 @@ func TestAgentLauncherDies(t *testing.T) {
 func TestAgentToldToGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, l := newTestAgent()
-		l.serve(t, message{Abort: "peer 1 exited with status 3"}, 0)
+		l.serve(t, wire.Message{Abort: "peer 1 exited with status 3"}, 0)
 		_, err := a.hello(t.Context(), "job", memberAt(0))
 		if !errors.Is(err, ErrLauncher) || !strings.Contains(err.Error(), "status 3") {
 			t.Errorf("got %v", err)
 		}
 		_ = a.Close()
-		_ = l.conn.Close()
+		_ = l.Conn.Close()
 	})
 }
 
@@ -259,7 +261,7 @@ func TestAgentHelloCancelled(t *testing.T) {
 		read := make(chan struct{})
 		go func() {
 			defer close(read)
-			_, _ = l.receive()
+			_, _ = l.Receive()
 		}()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -268,7 +270,7 @@ func TestAgentHelloCancelled(t *testing.T) {
 		}
 		<-read
 		_ = a.Close()
-		_ = l.conn.Close()
+		_ = l.Conn.Close()
 	})
 }
 
@@ -285,7 +287,7 @@ func TestAgentDead(t *testing.T) {
 		<-heard(l, a, t)
 		var got []elastic.ID
 		tell := func(id elastic.ID) {
-			if err := send(l.pipe, message{Dead: id}); err != nil {
+			if err := send(l.Pipe, wire.Message{Dead: id}); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()
@@ -299,7 +301,7 @@ func TestAgentDead(t *testing.T) {
 		if len(got) != 2 || got[0] != "first" || got[1] != "second" {
 			t.Errorf("got %v", got)
 		}
-		_ = l.conn.Close()
+		_ = l.Conn.Close()
 		_ = a.Close()
 	})
 }
@@ -314,7 +316,7 @@ func TestAgentTells(t *testing.T) {
 		}
 		a.suspect("someone")
 		a.renew(memberAt(1))
-		a.post(message{Known: &known{Epoch: 3}}, history)
+		a.post(wire.Message{Known: &wire.Known{Epoch: 3}}, wire.History)
 		m := <-got
 		if m[0].Suspect != "someone" || m[1].Renew == nil || m[1].Renew.ID != peerID(1) || m[2].Known == nil {
 			t.Errorf("got %+v", m)
@@ -322,7 +324,7 @@ func TestAgentTells(t *testing.T) {
 		if s := a.status(); s.Members[0].ID != peerID(1).Short() || s.Members[0].Launcher != 77 {
 			t.Errorf("status %+v", s)
 		}
-		_ = l.conn.Close()
+		_ = l.Conn.Close()
 		_ = a.Close()
 	})
 }
@@ -333,31 +335,40 @@ func TestAgentScale(t *testing.T) {
 		<-heard(l, a, t)
 		// Send three answers: to no request, late to the first request, and to the second request.
 		go func() {
-			for _, answer := range []scaleResult{{Seq: 9, Text: "stale"}, {Seq: 2, Text: "fine"}, {Seq: 3, Error: "no"}} {
-				if m, err := l.receive(); err != nil || m.Scale == nil {
+			for _, answer := range []wire.ScaleResult{{Seq: 9, Text: "stale"}, {Seq: 2, Text: "fine"}, {Seq: 3, Error: "no"}} {
+				if m, err := l.Receive(); err != nil || m.Scale == nil {
 					t.Errorf("got %+v, %v", m, err)
 				}
-				if err := send(l.pipe, message{Scaled: &answer}); err != nil {
+				if err := send(l.Pipe, wire.Message{Scaled: &answer}); err != nil {
 					t.Error(err)
 				}
 			}
 		}()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := a.scale(ctx, Host{Slots: 5}); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		if _, err := a.scale(ctx, spec.Host{Slots: 5}); err == nil || !strings.Contains(err.Error(), "does not answer") {
 			t.Errorf("without an answer: %v", err)
 		}
-		if text, err := a.scale(t.Context(), Host{Slots: 6}); text != "fine" || err != nil {
+		if text, err := a.scale(t.Context(), spec.Host{Slots: 6}); text != "fine" || err != nil {
 			t.Errorf("got %q, %v", text, err)
 		}
-		if _, err := a.scale(t.Context(), Host{Slots: 7}); err == nil || err.Error() != "no" {
+		if _, err := a.scale(t.Context(), spec.Host{Slots: 7}); err == nil || err.Error() != "no" {
 			t.Errorf("refused: %v", err)
 		}
-		_ = l.conn.Close()
+		_ = l.Conn.Close()
 		<-a.launcherGone.Done()
-		if _, err := a.scale(t.Context(), Host{Slots: 8}); !errors.Is(err, errNoLauncher) {
+		if _, err := a.scale(t.Context(), spec.Host{Slots: 8}); !errors.Is(err, errNoLauncher) {
 			t.Errorf("without a launcher: %v", err)
 		}
 		_ = a.Close()
 	})
+}
+
+// send writes a message.
+func send(p *wire.Pipe, m wire.Message) error {
+	line, err := m.Encode()
+	if err != nil {
+		return err
+	}
+	return p.Write(line)
 }

@@ -5,38 +5,42 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/elrun/elrun/launch/internal/proc"
+	"github.com/elrun/elrun/launch/internal/say"
+	"github.com/elrun/elrun/launch/internal/sink"
 )
 
 // held is a log that blocks until it is released.
 type held struct {
-	buffer
+	sink.Buffer
 	release chan struct{}
 }
 
 func (h *held) Write(b []byte) (int, error) {
 	<-h.release
-	return h.buffer.Write(b)
+	return h.Buffer.Write(b)
 }
 
 // The end of a process is reported at once, but after all its messages, even while the log blocks
 // its output. No output is lost.
 func TestDeathIsToldBeforeOutputEnds(t *testing.T) {
 	log := &held{release: make(chan struct{})}
-	var out buffer
-	con := newConsole(&out, &out, nil, false)
+	var out sink.Buffer
+	con := say.NewConsole(&out, &out, nil, false)
 	script := `echo hello; echo '{"known":{}}' >&3; exit 3`
 	notices, ended := make(chan notice), make(chan struct{})
 	f := newFeed(2, "[2] ", con, notices, nil)
 	for i := range f.streams {
-		f.streams[i].log = &lineWriter{w: log}
+		f.streams[i].log = &say.LineWriter{W: log}
 	}
-	c, err := startLocal(2, 1, exec.Command("sh", "-c", script), false, f, nil)
+	c, err := proc.StartLocal(2, 1, exec.Command("sh", "-c", script), false, f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
 		defer close(ended)
-		c.watch()
+		c.Watch()
 	}()
 	hang := time.After(5 * time.Minute)
 	var told []notice
@@ -58,7 +62,7 @@ func TestDeathIsToldBeforeOutputEnds(t *testing.T) {
 	}
 	close(log.release)
 	<-ended
-	_ = con.close(t.Context(), "")
+	_ = con.Close(t.Context(), "")
 	if !strings.Contains(out.String(), "[2] hello\n") || log.String() != "hello\n" {
 		t.Errorf("shown %q, in the log %q", out.String(), log.String())
 	}

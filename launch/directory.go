@@ -7,59 +7,10 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/elrun/elrun/launch/internal/ctl"
+	"github.com/elrun/elrun/launch/internal/wire"
 )
-
-// directoryUpdate is the launcher's message about services to the processes of a program: first
-// about all services, then about each change.
-type directoryUpdate struct {
-	// Refused is the reason why this process does not belong to the program. No other field is set
-	// with it.
-	Refused string `json:"refused,omitempty"`
-	// Host is the host of the process, "" for the launcher's host. Secret is the shared secret of
-	// the program's connections between hosts. Both are set in the first update.
-	Host   string `json:"host,omitempty"`
-	Secret []byte `json:"secret,omitempty"`
-	// Wide reports that the program runs on several hosts, so that services listen on TCP as well.
-	Wide     bool           `json:"wide,omitempty"`
-	Services []serviceEntry `json:"services,omitempty"`
-}
-
-// serviceEntry is the location of a service. Without Socket and Ended the service is about to
-// start.
-type serviceEntry struct {
-	Name   string   `json:"name"`
-	Host   string   `json:"host,omitempty"`
-	Socket string   `json:"socket,omitempty"` // path of a Unix socket on Host
-	Addrs  []string `json:"addrs,omitempty"`  // HOST:PORT of TCP listeners
-	Ended  string   `json:"ended,omitempty"`  // why the service has ended for good
-}
-
-// servingNode is a service's message to the launcher: the addresses on which it listens.
-type servingNode struct {
-	Socket string   `json:"socket"`
-	Addrs  []string `json:"addrs,omitempty"`
-}
-
-// check returns an error for an update beyond the limits, which no correct launcher sends.
-func (u directoryUpdate) check() error {
-	if len(u.Services) > maxNodes || len(u.Secret) != 0 && len(u.Secret) != secretSize {
-		return fmt.Errorf("directory of %d services, want at most %d; secret of %d bytes, want %d", len(u.Services), maxNodes, len(u.Secret), secretSize)
-	}
-	for _, s := range u.Services {
-		if err := (servingNode{s.Socket, s.Addrs}).check(); err != nil {
-			return fmt.Errorf("service %q: %w", s.Name, err)
-		}
-	}
-	return nil
-}
-
-// check returns an error for a message beyond the limits, which no correct node sends.
-func (s servingNode) check() error {
-	if len(s.Socket) > maxSocketPath || len(s.Addrs) > maxAddrs {
-		return fmt.Errorf("socket path of %d bytes, want at most %d; %d addresses, want at most %d", len(s.Socket), maxSocketPath, len(s.Addrs), maxAddrs)
-	}
-	return nil
-}
 
 // directory has the services of a program, in each process of the program. Updates from the
 // launcher change it; find waits until a service listens. It is safe for concurrent use.
@@ -72,16 +23,16 @@ type directory struct {
 	refused  string        // why this process does not belong to the program
 	begun    chan struct{} // closed at the first update
 	changed  chan struct{} // closed and replaced at each update
-	services map[string]serviceEntry
+	services map[string]wire.ServiceEntry
 }
 
 // newDirectory returns an empty directory.
 func newDirectory() *directory {
-	return &directory{begun: make(chan struct{}), changed: make(chan struct{}), services: make(map[string]serviceEntry)}
+	return &directory{begun: make(chan struct{}), changed: make(chan struct{}), services: make(map[string]wire.ServiceEntry)}
 }
 
 // learn applies an update from the launcher.
-func (d *directory) learn(u directoryUpdate) {
+func (d *directory) learn(u wire.DirectoryUpdate) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	select {
@@ -116,7 +67,7 @@ func (d *directory) wait(ctx context.Context, gone context.Context) error {
 
 // find waits until a service listens, and returns its entry. A service that has ended for good is
 // errGone.
-func (d *directory) find(ctx context.Context, name string) (serviceEntry, error) {
+func (d *directory) find(ctx context.Context, name string) (wire.ServiceEntry, error) {
 	for {
 		d.mu.Lock()
 		// The channel is taken together with the entry, so that no update between here and the wait
@@ -152,7 +103,7 @@ func (d *directory) dial(ctx context.Context, name string) (net.Conn, error) {
 	if entry.Host == d.host {
 		conn, err := dialer.DialContext(ctx, "unix", entry.Socket)
 		if err == nil {
-			if err = sameUser(conn); err != nil {
+			if err = ctl.SameUser(conn); err != nil {
 				_ = conn.Close()
 			}
 		}

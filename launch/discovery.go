@@ -10,24 +10,9 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/printable"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
-
-// Discovery announces a job on a network, so that newcomers find members that their ticket does not
-// name. Jobs are looked up by a key, the public half of the ticket's key, which only members and
-// holders of the ticket know. A result is a hint only; newcomers and members authenticate each
-// other when they connect.
-//
-// The launchers of a job announce it if it is open to the network and has tickets: at each change
-// of its members or tickets, and every 30 seconds. The end of the job is announced as a job without
-// members. A launcher whose peers join by a ticket looks up the ticket's key until one of its peers
-// is a member.
-type Discovery interface {
-	// Announce publishes the members under each of the keys, for some minutes.
-	Announce(ctx context.Context, keys []string, members []elastic.Member) error
-	// Find returns the members that were last announced under a key. If there are none, the error
-	// is nil.
-	Find(ctx context.Context, key string) ([]elastic.Member, error)
-}
 
 const (
 	// announcePeriod is the interval of announcements of an unchanged job.
@@ -38,33 +23,14 @@ const (
 	announceGap   = 500 * time.Millisecond
 	// withdrawPeriod is the time limit of the announcement that a job has ended.
 	withdrawPeriod = 2 * time.Second
-	// maxAnnounced bounds the members in an announcement, and maxTickets the keys.
+	// maxAnnounced bounds the members in an announcement, and MaxTickets the keys.
 	maxAnnounced = 8
-	maxTickets   = 128
 	// lookupPause is the pause before the second lookup; it doubles up to maxLookupPause.
 	lookupPause    = 250 * time.Millisecond
 	maxLookupPause = 5 * time.Second
 	// seekNews is the time without a result after which a line tells people so.
 	seekNews = 5 * time.Second
 )
-
-// openTicket is a ticket that still admits peers. Its key is public and admits nobody; holders of
-// the ticket look up the job by the key.
-type openTicket struct {
-	Key    string `json:"key"`
-	Expiry int64  `json:"expiry"` // Unix seconds
-}
-
-// ticketsOf returns the tickets of a view that still admit peers.
-func ticketsOf(v elastic.View) []openTicket {
-	var out []openTicket
-	for _, g := range v.Grants {
-		if g.Issuer != "" && g.Left() {
-			out = append(out, openTicket{string(g.Key), g.Expiry})
-		}
-	}
-	return out
-}
 
 // announcement is the part of a job that a Discovery publishes: members, under keys.
 type announcement struct {
@@ -74,7 +40,7 @@ type announcement struct {
 
 // announcementOf returns the announcement of a job at a time. It is empty if the job is closed or
 // has no valid ticket.
-func announcementOf(k known, now time.Time) (a announcement) {
+func announcementOf(k wire.Known, now time.Time) (a announcement) {
 	if !k.Open {
 		return a
 	}
@@ -90,7 +56,7 @@ func announcementOf(k known, now time.Time) (a announcement) {
 		for _, m := range k.Members {
 			there := slices.ContainsFunc(a.members, func(o elastic.Member) bool { return o.ID == m.ID })
 			addrs := bestAddrs(m, shownAddrs)
-			if there || !sameHost && hosts[m.Host] || onlyLoopback(addrs) || len(a.members) == maxAnnounced {
+			if there || !sameHost && hosts[m.Host] || spec.OnlyLoopback(addrs) || len(a.members) == maxAnnounced {
 				continue
 			}
 			hosts[m.Host] = true
@@ -103,21 +69,21 @@ func announcementOf(k known, now time.Time) (a announcement) {
 // announcer publishes the job in a Discovery. The goroutine of run owns every field except the
 // channel.
 type announcer struct {
-	to      Discovery
+	to      spec.Discovery
 	say     func(string)
-	updates chan known // capacity 1: the latest state
+	updates chan wire.Known // capacity 1: the latest state
 
 	failed bool // the last announcement failed, and people were told
 }
 
 // newAnnouncer returns an announcer with nothing to announce yet.
-func newAnnouncer(to Discovery, say func(string)) *announcer {
-	return &announcer{to: to, say: say, updates: make(chan known, 1)}
+func newAnnouncer(to spec.Discovery, say func(string)) *announcer {
+	return &announcer{to: to, say: say, updates: make(chan wire.Known, 1)}
 }
 
 // update passes the latest known state of the job to run. It replaces a state that run has not read
 // yet. Only one goroutine may call it.
-func (a *announcer) update(k known) {
+func (a *announcer) update(k wire.Known) {
 	select {
 	case <-a.updates:
 	default:
@@ -126,7 +92,7 @@ func (a *announcer) update(k known) {
 }
 
 // run announces until ctx ends, and returns the last known state.
-func (a *announcer) run(ctx context.Context) (latest known) {
+func (a *announcer) run(ctx context.Context) (latest wire.Known) {
 	timer := time.NewTimer(announcePeriod)
 	defer timer.Stop()
 	var last time.Time
@@ -167,12 +133,12 @@ func (a *announcer) announce(ctx context.Context, what announcement) time.Durati
 // formatDiscoveryError describes the failed action, the cause and the remedy in one line.
 func formatDiscoveryError(what string, err error) string {
 	why := strings.TrimPrefix(err.Error(), "discovery: ")
-	return clipNote(fmt.Sprintf("--dht: %s: %s; does elrun bootstrap run there? trying again", what, printable.Line(why)))
+	return wire.ClipNote(fmt.Sprintf("--dht: %s: %s; does elrun bootstrap run there? trying again", what, printable.Line(why)))
 }
 
 // seeker looks up the key of a ticket. Its only goroutine is run.
 type seeker struct {
-	from  Discovery
+	from  spec.Discovery
 	key   string
 	say   func(string)
 	found func([]elastic.Member) // gets each result; must not block
@@ -218,12 +184,12 @@ type discoveryState struct {
 	seeking   context.CancelFunc    // ends the seeker; nil without one
 	stop      context.CancelFunc    // ends the announcer and the seeker
 	work      sync.WaitGroup
-	known     known // the announcer's last state; valid once work is done
+	known     wire.Known // the announcer's last state; valid once work is done
 }
 
 // start begins to announce the job in to, unless to is nil. key is the public key of the ticket by
 // which the peers join; start looks it up unless it is "". say prints lines for people.
-func (d *discoveryState) start(ctx context.Context, to Discovery, key string, say func(string)) {
+func (d *discoveryState) start(ctx context.Context, to spec.Discovery, key string, say func(string)) {
 	if to == nil {
 		return
 	}
@@ -249,7 +215,7 @@ func (d *discoveryState) start(ctx context.Context, to Discovery, key string, sa
 
 // announce passes the known state of the job to the announcer. Once a peer of this launcher is a
 // member (joined), the lookup ends, because the peer knows the members.
-func (d *discoveryState) announce(k known, joined bool) {
+func (d *discoveryState) announce(k wire.Known, joined bool) {
 	if d.announcer == nil {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
@@ -65,8 +66,8 @@ func (f *fakeDiscovery) announcedIDs(key string) (ids []elastic.ID, calls int) {
 }
 
 // openJob returns an open job with a ticket and members on hosts.
-func openJob(hosts ...string) known {
-	k := known{Epoch: 1, Open: true, Tickets: []openTicket{{Key: "key"}}}
+func openJob(hosts ...string) wire.Known {
+	k := wire.Known{Epoch: 1, Open: true, Tickets: []wire.OpenTicket{{Key: "key"}}}
 	for i, h := range hosts {
 		k.Members = append(k.Members, elastic.Member{ID: elastic.ID(fmt.Sprint(i)), Host: h, Addrs: []string{"/ip4/127.0.0.1/tcp/1", fmt.Sprintf("/ip4/192.0.2.%d/tcp/1", i)}})
 	}
@@ -84,7 +85,7 @@ func TestAnnouncementOf(t *testing.T) {
 		}
 		k := openJob(hosts...)
 		k.Open = rapid.Bool().Draw(t, "open")
-		k.Tickets = []openTicket{{"for good", 0}, {"holds", 101}, {"expired", 100}}
+		k.Tickets = []wire.OpenTicket{{Key: "for good", Expiry: 0}, {Key: "holds", Expiry: 101}, {Key: "expired", Expiry: 100}}
 		a := announcementOf(k, now)
 		if !k.Open {
 			if len(a.keys)+len(a.members) > 0 {
@@ -116,9 +117,9 @@ func TestAnnouncementOf(t *testing.T) {
 // The job is not announced under the keys of tickets that admit nobody any more, nor under the
 // launcher's key.
 func TestTicketsOf(t *testing.T) {
-	got := ticketsOf(elastic.View{Grants: []elastic.Grant{{Key: "root"}, {Key: "good", Issuer: "a", Expiry: 7}, {Key: "revoked", Issuer: "a", Revoked: true},
+	got := wire.TicketsOf(elastic.View{Grants: []elastic.Grant{{Key: "root"}, {Key: "good", Issuer: "a", Expiry: 7}, {Key: "revoked", Issuer: "a", Revoked: true},
 		{Key: "used up", Issuer: "a", Uses: 2, Used: 2}, {Key: "left", Issuer: "a", Uses: 2, Used: 1}}})
-	if !slices.Equal(got, []openTicket{{"good", 7}, {"left", 0}}) {
+	if !slices.Equal(got, []wire.OpenTicket{{Key: "good", Expiry: 7}, {Key: "left", Expiry: 0}}) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -131,7 +132,7 @@ func TestAnnouncer(t *testing.T) {
 		var said []string
 		a := newAnnouncer(f, func(s string) { said = append(said, s) })
 		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan known)
+		ended := make(chan wire.Known)
 		go func() { ended <- a.run(ctx) }()
 		expect := func(what string, calls int, want ...elastic.ID) {
 			t.Helper()
@@ -211,11 +212,11 @@ func TestSeeker(t *testing.T) {
 
 // The launcher's message about found members reaches the search of its peers.
 func TestFoundMessage(t *testing.T) {
-	line, err := message{Found: []elastic.Member{foundAt("a", 1), foundAt("b", 2)}}.encode()
+	line, err := wire.Message{Found: []elastic.Member{foundAt("a", 1), foundAt("b", 2)}}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := decodeMessage(line)
+	m, err := wire.DecodeMessage(line)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,16 +228,16 @@ func TestFoundMessage(t *testing.T) {
 		t.Errorf("found %v", got)
 	}
 	for _, bad := range []string{`{"found":[{"id":""}]}`, `{"found":[],"abort":"x"}`} {
-		if _, err := decodeMessage([]byte(bad)); err == nil {
+		if _, err := wire.DecodeMessage([]byte(bad)); err == nil {
 			t.Errorf("%s is taken", bad)
 		}
 	}
-	k := known{Tickets: make([]openTicket, maxTickets+1)}
-	line, err = message{Known: &k}.encode()
+	k := wire.Known{Tickets: make([]wire.OpenTicket, wire.MaxTickets+1)}
+	line, err = wire.Message{Known: &k}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := decodeMessage(line); err == nil {
+	if _, err := wire.DecodeMessage(line); err == nil {
 		t.Error("any number of tickets is taken")
 	}
 }

@@ -118,7 +118,7 @@ package launch
 //
 //	local.watch      one for each process on this host; below it one for each output stream, a reader
 //	                 of the messages of the process, and a writer of messages to it
-//	remoteHost.run   one for each other host: reads the frames of the agent; another one writes
+//	Host.run   one for each other host: reads the frames of the agent; another one writes
 //	printer.run      one for each output file, the only one that writes to the file
 //	announcer.run    announces the job, and seeker.run looks up members, with Network.Discovery
 //

@@ -9,9 +9,12 @@ import (
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/internal/say"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
-// notice handles a notice from the goroutines of a process. Indices from maxPeers on belong to the
+// notice handles a notice from the goroutines of a process. Indices from MaxPeers on belong to the
 // nodes of a program: services and tasks. After the end of a peer some nodes may be due to start or
 // stop.
 func (r *runner) notice(n notice) {
@@ -20,15 +23,15 @@ func (r *runner) notice(n notice) {
 		if r.roster.dying(n.from, n.dying) {
 			r.peers.record(job.Dying{Seat: n.from})
 		}
-	case n.from >= maxPeers && n.msg != nil && n.msg.Program != nil:
+	case n.from >= spec.MaxPeers && n.msg != nil && n.msg.Program != nil:
 		r.program(n.from, *n.msg.Program)
-	case n.from >= maxPeers:
+	case n.from >= spec.MaxPeers:
 		r.graph.notice(n)
 	case n.exit != nil:
 		r.exited(*n.exit)
 		r.graph.runDue(time.Now())
 	case n.err != nil:
-		r.report.printf("peer %d: %v", n.from, n.err)
+		r.report.Printf("peer %d: %v", n.from, n.err)
 	case n.halt != nil:
 		if c := r.procs.peers[n.from]; c != nil && !r.procs.suspended {
 			r.halted(n.from, c, n.halt.On)
@@ -37,20 +40,20 @@ func (r *runner) notice(n notice) {
 		// The process that sends hello is the peer. The process that the launcher started may be a
 		// shell around the peer.
 		if n.msg.Hello != nil {
-			r.procs.peers[n.from].setPID(n.pid)
+			r.procs.peers[n.from].SetPID(n.pid)
 		}
 		r.message(n.from, *n.msg)
 	}
 }
 
 // message handles a message from a peer. The decoder has checked the message.
-func (r *runner) message(from int, m message) {
+func (r *runner) message(from int, m wire.Message) {
 	switch {
 	case m.Hello != nil:
 		r.peers.hello(from, *m.Hello)
 		r.tellFound(from)
 	case m.Renew != nil:
-		r.joinQueue.add(from, m.Renew.ID.Short(), time.Now())
+		r.joinQueue.Add(from, m.Renew.ID.Short(), time.Now())
 		r.peers.record(r.roster.renew(from, *m.Renew))
 		r.tellFound(from)
 	case m.Event != nil:
@@ -58,7 +61,7 @@ func (r *runner) message(from int, m message) {
 	case m.Leaving:
 		r.peers.record(job.Leave{Who: job.ID(r.roster.shortID(from)), Soon: true})
 	case m.Note != "":
-		r.report.note(from, clipNote(m.Note))
+		r.report.Note(from, wire.ClipNote(m.Note))
 	case m.Suspect != "":
 		r.suspect(m.Suspect.Short())
 	case m.Retry != nil:
@@ -71,7 +74,7 @@ func (r *runner) message(from int, m message) {
 		if r.roster.hasForeignMembers() {
 			r.peers.record(job.Foreign{})
 		}
-		r.report.sites(m.Known.Members)
+		r.report.Sites(m.Known.Members)
 		r.discovery.announce(r.roster.latest, r.roster.hasLocalMember())
 	case m.Program != nil:
 		r.program(from, *m.Program)
@@ -81,7 +84,7 @@ func (r *runner) message(from int, m message) {
 // tellFound sends a peer the members that the Discovery has found so far.
 func (r *runner) tellFound(to int) {
 	if found := r.discovery.latest; found != nil {
-		r.peers.send(to, message{Found: found})
+		r.peers.send(to, wire.Message{Found: found})
 	}
 }
 
@@ -90,16 +93,16 @@ func (r *runner) tellFound(to int) {
 func (r *runner) onDiscovered(members []elastic.Member) {
 	r.discovery.latest = members
 	for _, c := range r.procs.peers {
-		c.send(message{Found: members})
+		c.Send(wire.Message{Found: members})
 	}
 }
 
 // exited handles the end of a process.
-func (r *runner) exited(e Exit) {
+func (r *runner) exited(e spec.Exit) {
 	c := r.procs.peers[e.Index]
 	r.procs.remove(e.Index)
-	r.joinQueue.remove(e.Index)
-	e.result, e.PID = c.result, c.pid()
+	r.joinQueue.Remove(e.Index)
+	e.Result, e.PID = c.result, c.PID()
 	r.peers.exited(e, c, &r.failures)
 }
 
@@ -112,7 +115,7 @@ func (r *runner) suspect(id string) {
 		return
 	}
 	c.suspect = true
-	if h, now := c.look(); now {
+	if h, now := c.Look(); now {
 		r.halted(i, c, h.On)
 	}
 }
@@ -123,7 +126,7 @@ func (r *runner) lookAll() {
 		if c.host != "" || r.procs.suspended {
 			continue
 		}
-		if h, _ := c.look(); h.On || c.halted {
+		if h, _ := c.Look(); h.On || c.halted {
 			r.halted(i, c, h.On)
 		}
 	}
@@ -144,7 +147,7 @@ func (r *runner) halted(i int, c *child, on bool) {
 func (r *runner) event(from int, line json.RawMessage) {
 	var e event.Event
 	if err := json.Unmarshal(line, &e); err != nil {
-		r.report.printf("peer %d: %v", from, err)
+		r.report.Printf("peer %d: %v", from, err)
 		return
 	}
 	now := time.Now()
@@ -152,13 +155,13 @@ func (r *runner) event(from int, line json.RawMessage) {
 		c.event(e.Body)
 	}
 	// All parts see every event; the switch below has the reactions of the launcher itself.
-	r.report.shared(r.membership.event(e, now))
-	r.report.observe(e, now)
-	r.joinQueue.event(e.Body)
+	r.report.Shared(r.membership.Event(e, now))
+	r.report.Observe(e, now)
+	r.joinQueue.Event(e.Body)
 	switch b := e.Body.(type) {
 	case event.Stall:
-		if s := r.stalls.line(from, b, now, r.roster.describe); s != "" {
-			r.report.printf("%s", s)
+		if s := r.stalls.Line(from, b, now, r.roster.describe); s != "" {
+			r.report.Printf("%s", s)
 		}
 	case event.View:
 		view := job.View{Seat: from}
@@ -177,7 +180,7 @@ func (r *runner) event(from int, line json.RawMessage) {
 		r.outcome.dones = append(r.outcome.dones, doneReport{from, b})
 		r.peers.record(job.Done{Seat: from, Digest: b.SHA256})
 	case event.Dropped:
-		r.report.printf("peer %d: %s of its event log dropped: elrun was too slow to take them", from, countLines(b.Events))
+		r.report.Printf("peer %d: %s of its event log dropped: elrun was too slow to take them", from, say.CountLines(b.Events))
 	case event.Mistake:
 		if b.Found {
 			r.outcome.finders = append(r.outcome.finders, from)
@@ -201,7 +204,7 @@ func (r *runner) left(from int, by string, e event.Leave) {
 	case e.Reason == "kicked" && i >= 0 && r.roster.shortID(i) == e.Who:
 		if c := r.procs.peers[i]; c != nil && !c.kicked {
 			c.kicked = true
-			r.report.printf("peer %d (%s) was kicked out of the job, and its ticket is void: it is not started again", i, e.Who)
+			r.report.Printf("peer %d (%s) was kicked out of the job, and its ticket is void: it is not started again", i, e.Who)
 			r.peers.record(job.Leave{Who: job.ID(e.Who), Kicked: true})
 		}
 	case e.Reason == "asked" && by == e.Who:

@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/say"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // A peer that has ended with status 0, or because its group gave up, is not restarted.
 func TestRunRestartsNoneThatEnded(t *testing.T) {
 	for _, how := range []string{"exit 0", "exit 75"} {
-		res, _, err := runShell(t, sayHello+`[ $ELRUN_INDEX = 1 ] && `+how+`; read -r dead <&3; exit 0`, Options{Peers: 2, Membership: Membership{Restart: 3}})
+		res, _, err := runShell(t, sayHello+`[ $ELRUN_INDEX = 1 ] && `+how+`; read -r dead <&3; exit 0`, spec.Options{Peers: 2, Membership: spec.Membership{Restart: 3}})
 		if len(res.Exits) != 2 {
 			t.Errorf("%s: result %+v, stderr %q", how, res, err)
 		}
@@ -39,7 +41,7 @@ func TestRunLeavers(t *testing.T) {
 		"a peer fails after the result":    {first + `{ read -r dead <&3; exit 0; }; ` + sayDone + `abcd >&3; ` + leaves + `exit 1`, 1, "it had a result, but then peer 0", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			res, _, err := runShell(t, sayHello+viewOfTwo()+c.script, Options{Peers: 2, Membership: Membership{Restart: 3}})
+			res, _, err := runShell(t, sayHello+viewOfTwo()+c.script, spec.Options{Peers: 2, Membership: spec.Membership{Restart: 3}})
 			if res.Status != c.status || !c.crash && len(res.Exits) != 2 || !strings.Contains(err, c.says) {
 				t.Errorf("status %d, want %d; %d exits, stderr %q", res.Status, c.status, len(res.Exits), err)
 			}
@@ -58,11 +60,11 @@ func TestWordSites(t *testing.T) {
 		for _, s := range sites {
 			members = append(members, elastic.Member{Site: s})
 		}
-		if got := formatSites(members); got != want {
+		if got := say.FormatSites(members); got != want {
 			t.Errorf("%q: %q, want %q", sites, got, want)
 		}
 	}
-	if got := formatSites([]elastic.Member{{Site: "a"}, {Site: "b"}}); got != "" {
+	if got := say.FormatSites([]elastic.Member{{Site: "a"}, {Site: "b"}}); got != "" {
 		t.Errorf("all name theirs: %q", got)
 	}
 }

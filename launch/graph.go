@@ -10,6 +10,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch/internal/rpc"
+	"github.com/elrun/elrun/launch/internal/wire"
 )
 
 // Program is a graph of nodes that run together: one group of peers that trains, services that
@@ -45,7 +46,7 @@ type Program struct {
 // methods is set, according to the kind.
 type node struct {
 	// info is the part of the node that the launcher gets to know.
-	info    nodeInfo
+	info    wire.NodeInfo
 	peer    func(ctx context.Context, g *elastic.Group) error
 	task    func(ctx context.Context) error
 	methods []rpc.Method
@@ -55,7 +56,7 @@ type node struct {
 func NewProgram(name string) *Program { return &Program{name: name} }
 
 // NodeOption is an option of a node.
-type NodeOption struct{ apply func(*nodeInfo) }
+type NodeOption struct{ apply func(*wire.NodeInfo) }
 
 // Restart restarts a failed service or task. times is the largest number of restarts. The first
 // restart is immediate. If the node soon fails again, the next restart waits for the time backoff
@@ -64,32 +65,32 @@ type NodeOption struct{ apply func(*nodeInfo) }
 // Without Restart neither is restarted. For peers times is added to Membership.Restart; a restarted
 // peer joins the group again.
 func Restart(times int, backoff time.Duration) NodeOption {
-	return NodeOption{func(n *nodeInfo) { n.Restarts, n.Backoff = times, backoff }}
+	return NodeOption{func(n *wire.NodeInfo) { n.Restarts, n.Backoff = times, backoff }}
 }
 
 // Group places nodes with the same group name on one host; if the peers have that group name, it is
 // the host of peer 0. A node without a group runs on the host with the fewest peers per slot.
-func Group(name string) NodeOption { return NodeOption{func(n *nodeInfo) { n.Group = name }} }
+func Group(name string) NodeOption { return NodeOption{func(n *wire.NodeInfo) { n.Group = name }} }
 
 // StopAfter stops a service only after the named services, which may call it until they end.
 // Without StopAfter the services stop in the reverse order of their declaration, each when the
 // previous service has ended.
 func StopAfter(services ...string) NodeOption {
-	return NodeOption{func(n *nodeInfo) { n.StopAfter = services }}
+	return NodeOption{func(n *wire.NodeInfo) { n.StopAfter = services }}
 }
 
 // Peers declares the group that trains: n peers that call f, each with its own elastic.Group. The
 // group is closed when f returns. If elrun starts the program, its flag -n gives the number of
 // peers. As in any job, peers may join, leave and die. A program has exactly one such node.
 func (p *Program) Peers(name string, n int, f func(ctx context.Context, g *elastic.Group) error, options ...NodeOption) {
-	p.add(&node{info: nodeInfo{Name: name, Kind: kindPeers, Peers: n}, peer: f}, f == nil, options)
+	p.add(&node{info: wire.NodeInfo{Name: name, Kind: wire.KindPeers, Peers: n}, peer: f}, f == nil, options)
 }
 
 // Task declares a node that calls f once and ends when f returns. The program ends when its peers
 // and its tasks have ended. The context of f ends when the program is told to stop or its peers
 // have failed.
 func (p *Program) Task(name string, f func(ctx context.Context) error, options ...NodeOption) {
-	p.add(&node{info: nodeInfo{Name: name, Kind: kindTask}, task: f}, f == nil, options)
+	p.add(&node{info: wire.NodeInfo{Name: name, Kind: wire.KindTask}, task: f}, f == nil, options)
 }
 
 // add adds a node. empty reports that the node has no function, which is a mistake.
@@ -111,12 +112,12 @@ func (n *node) apply(options []NodeOption) {
 }
 
 // info returns the description of the program, or its first mistake as an error.
-func (p *Program) info() (programInfo, error) {
-	d := programInfo{Name: p.name}
+func (p *Program) info() (wire.ProgramInfo, error) {
+	d := wire.ProgramInfo{Name: p.name}
 	for _, n := range p.nodes {
 		d.Nodes = append(d.Nodes, n.info)
 	}
-	err := d.check()
+	err := d.Check()
 	// Return a mistake in a declaration first, because the check of the whole graph may fail only
 	// because of this mistake.
 	if len(p.errs) > 0 {
@@ -155,3 +156,6 @@ func (p *Program) caller() (*callers, error) {
 	}
 	return p.calls, nil
 }
+
+// ErrProgram reports a mistake in a program. No node was started.
+var ErrProgram = errors.New("bad program")

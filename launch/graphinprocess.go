@@ -13,6 +13,8 @@ import (
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/launch/internal/rpc"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 	"github.com/elrun/elrun/transport/mem"
 )
 
@@ -22,7 +24,7 @@ import (
 // processes, except for crashes.
 type inProcess struct {
 	p       *Program // has the functions of the nodes
-	info    programInfo
+	info    wire.ProgramInfo
 	servers map[string]*rpc.Server // by name of the service; not changed while the nodes run
 
 	// mu guards dones, to which the goroutines of the peers append.
@@ -34,25 +36,25 @@ type inProcess struct {
 // the order of their StopAfter, because peers and tasks may call them until they end themselves.
 // The error joins the errors of all nodes. The result is valid even with an error: it has the Done
 // on which all finished peers agree.
-func (p *Program) runInProcess(ctx context.Context, info programInfo) (Result, error) {
+func (p *Program) runInProcess(ctx context.Context, info wire.ProgramInfo) (spec.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := &inProcess{p: p, info: info, servers: make(map[string]*rpc.Server)}
 	for _, n := range p.nodes {
-		if n.info.Kind == kindService {
-			h.servers[n.info.Name] = rpc.NewServer(greeting(info.digest(), n.info.Name), n.methods)
+		if n.info.Kind == wire.KindService {
+			h.servers[n.info.Name] = rpc.NewServer(greeting(info.Digest(), n.info.Name), n.methods)
 		}
 	}
-	calls := newCallers(info.digest(), h.dial)
+	calls := newCallers(info.Digest(), h.dial)
 	p.connect(calls)
 	err := h.run(ctx, cancel)
 	calls.close()
-	order, _ := info.stopOrder() // no error: info.check has checked the order
+	order, _ := info.StopOrder() // no error: info.check has checked the order
 	for _, name := range order {
 		h.servers[name].Close()
 	}
 	done, disagree := agreeDone(h.dones)
-	return Result{Job: info.Name, Done: done}, errors.Join(err, disagree)
+	return spec.Result{Job: info.Name, Done: done}, errors.Join(err, disagree)
 }
 
 // dial connects to a service through a pipe in memory.
@@ -75,7 +77,7 @@ func (h *inProcess) run(ctx context.Context, stop context.CancelFunc) error {
 	// entry.
 	errs := make([]error, 1+len(h.p.nodes))
 	for i, n := range h.p.nodes {
-		if n.info.Kind == kindTask {
+		if n.info.Kind == wire.KindTask {
 			tasks.Go(func() { errs[1+i] = n.runTask(ctx) })
 		}
 	}
@@ -117,7 +119,7 @@ func (n *node) runTask(ctx context.Context) error {
 // peers runs all peers, over a network in memory. The error of one peer does not end the others: as
 // with processes, the other peers lose a member and go on.
 func (h *inProcess) peers(ctx context.Context) error {
-	n := h.p.node(h.info.peers().Name)
+	n := h.p.node(h.info.Peers().Name)
 	host, _ := os.Hostname() // the host name appears in messages only
 	network := mem.NewNetwork()
 	members := make([]elastic.Member, n.info.Peers)

@@ -13,12 +13,16 @@ import (
 	"syscall"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/ctl"
+	"github.com/elrun/elrun/launch/internal/proc"
 	"github.com/elrun/elrun/launch/internal/rpc"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // Type is a way to run the nodes of a program.
 type Type struct {
-	options *Options // nil for goroutines
+	options *spec.Options // nil for goroutines
 }
 
 // Goroutines runs all nodes in this process, the peers over a network in memory; this works in a
@@ -32,40 +36,40 @@ func Goroutines() Type { return Type{} }
 // SIGTERM. With Hosts the nodes run on these hosts, and Copy copies the program there. In a
 // process that was started in this way, or by elrun, Program.Run runs the node of that process,
 // whatever the options are.
-func Processes(o Options) Type { return Type{options: &o} }
+func Processes(o spec.Options) Type { return Type{options: &o} }
 
 // Run runs the program and returns when all its nodes have ended. The result is the result of the
 // peers, as for the function Run, but with status 1 if a service or a task has failed for good. In
 // a process that was started for one node, Run returns when this node has ended, with an error if
 // it failed, and the program should then end. So main should do only what every node needs.
-func (p *Program) Run(ctx context.Context, t Type) (Result, error) {
+func (p *Program) Run(ctx context.Context, t Type) (spec.Result, error) {
 	info, err := p.info()
 	if err != nil {
-		return Result{}, err
+		return spec.Result{}, err
 	}
 	if t.options == nil {
 		return p.runInProcess(ctx, info)
 	}
-	env, launched, err := parseEnvironment(os.LookupEnv)
+	env, launched, err := wire.ParseEnvironment(os.LookupEnv)
 	switch {
 	case err != nil:
-		return Result{}, err
+		return spec.Result{}, err
 	// Started by a user: this process becomes the launcher.
 	case !launched:
 		return p.launch(ctx, *t.options, info)
 	// Started by a launcher, without the name of a node: this process is a peer.
-	case env.node == "":
-		return Result{}, p.runPeer(ctx, info)
+	case env.Node == "":
+		return spec.Result{}, p.runPeer(ctx, info)
 	}
 	if err := p.runNode(ctx, env, info); err != nil {
-		return Result{}, fmt.Errorf("launch: node %s: %w", env.node, err)
+		return spec.Result{}, fmt.Errorf("launch: node %s: %w", env.Node, err)
 	}
-	return Result{}, nil
+	return spec.Result{}, nil
 }
 
 // Main is Run for a main function that does nothing else. It writes an error to standard error and
 // returns the status for os.Exit.
-func (p *Program) Main(ctx context.Context, o Options) int {
+func (p *Program) Main(ctx context.Context, o spec.Options) int {
 	result, err := p.Run(ctx, Processes(o))
 	if err == nil {
 		return result.Status
@@ -73,24 +77,24 @@ func (p *Program) Main(ctx context.Context, o Options) int {
 	fmt.Fprintf(os.Stderr, "%s: %v\n", p.name, err)
 	switch {
 	case errors.Is(err, elastic.ErrQuorum):
-		return StatusQuorum
-	case errors.Is(err, ErrOptions):
+		return spec.StatusQuorum
+	case errors.Is(err, spec.ErrOptions):
 		return 2
 	}
 	return 1
 }
 
 // launch runs the launcher of the program's processes.
-func (p *Program) launch(ctx context.Context, o Options, info programInfo) (Result, error) {
+func (p *Program) launch(ctx context.Context, o spec.Options, info wire.ProgramInfo) (spec.Result, error) {
 	if o.Program == "" {
 		self, err := os.Executable()
 		if err != nil {
-			return Result{}, fmt.Errorf("launch: find this program: %w", err)
+			return spec.Result{}, fmt.Errorf("launch: find this program: %w", err)
 		}
 		o.Program, o.Args = self, os.Args[1:]
 	}
 	if o.Peers == 0 {
-		o.Peers = info.peers().Peers
+		o.Peers = info.Peers().Peers
 	}
 	for to, from := range map[*io.Writer]io.Writer{&o.Output.Stdout: os.Stdout, &o.Output.Stderr: os.Stderr} {
 		if *to == nil {
@@ -108,7 +112,7 @@ func (p *Program) launch(ctx context.Context, o Options, info programInfo) (Resu
 }
 
 // runPeer runs this process as a peer of the program.
-func (p *Program) runPeer(ctx context.Context, info programInfo) error {
+func (p *Program) runPeer(ctx context.Context, info wire.ProgramInfo) error {
 	d := newDirectory()
 	g, err := initAs(ctx, func(ctx context.Context, a *agent) error {
 		a.describe(info, d.learn)
@@ -119,22 +123,22 @@ func (p *Program) runPeer(ctx context.Context, info programInfo) error {
 	}
 	// Errors on leaving change nothing about a finished job.
 	defer g.Close()
-	calls := newCallers(info.digest(), d.dial)
+	calls := newCallers(info.Digest(), d.dial)
 	defer calls.close()
 	p.connect(calls)
-	return p.node(info.peers().Name).peer(ctx, g)
+	return p.node(info.Peers().Name).peer(ctx, g)
 }
 
 // runNode runs this process as a service or a task, until it ends or is told to stop.
-func (p *Program) runNode(ctx context.Context, env environment, info programInfo) error {
-	n := p.node(env.node)
-	if n == nil || n.info.Kind == kindPeers {
+func (p *Program) runNode(ctx context.Context, env wire.Environment, info wire.ProgramInfo) error {
+	n := p.node(env.Node)
+	if n == nil || n.info.Kind == wire.KindPeers {
 		return errors.New("the program has no such service or task")
 	}
 	// A signal and the death of the launcher both end ctx.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	a, err := openAgent(env.fd)
+	a, err := openAgent(env.FD)
 	if err != nil {
 		return err
 	}
@@ -148,11 +152,11 @@ func (p *Program) runNode(ctx context.Context, env environment, info programInfo
 	if err := d.wait(ctx, a.launcherGone); err != nil {
 		return err
 	}
-	calls := newCallers(info.digest(), d.dial)
+	calls := newCallers(info.Digest(), d.dial)
 	defer calls.close()
 	p.connect(calls)
-	if n.info.Kind == kindService {
-		return n.serve(ctx, a, env, d, greeting(info.digest(), n.info.Name))
+	if n.info.Kind == wire.KindService {
+		return n.serve(ctx, a, env, d, greeting(info.Digest(), n.info.Name))
 	}
 	err = n.task(ctx)
 	if ctx.Err() != nil {
@@ -164,23 +168,23 @@ func (p *Program) runNode(ctx context.Context, env environment, info programInfo
 // serve serves the calls of a service until ctx ends. hello is the expected greeting. The service
 // reports its addresses to the launcher only when it listens, so that no caller tries to connect
 // too early.
-func (n *node) serve(ctx context.Context, a *agent, env environment, d *directory, hello string) error {
+func (n *node) serve(ctx context.Context, a *agent, env wire.Environment, d *directory, hello string) error {
 	s := rpc.NewServer(hello, n.methods)
 	defer s.Close()
-	local, err := listenControl(socketName{env.job, env.index, os.Getpid()})
+	local, err := ctl.Listen(ctl.SocketName{Job: env.Job, Index: env.Index, PID: os.Getpid()})
 	if err != nil {
 		return err
 	}
 	// Callers of this host authenticate by their user, callers of other hosts by the program's
 	// secret.
-	s.Serve(local, func(c net.Conn) (net.Conn, error) { return c, sameUser(c) })
-	at := servingNode{Socket: local.Addr().String()}
+	s.Serve(local, func(c net.Conn) (net.Conn, error) { return c, ctl.SameUser(c) })
+	at := wire.ServingNode{Socket: local.Addr().String()}
 	if d.wide {
 		if at.Addrs, err = serveHosts(s, d.secret); err != nil {
 			return err
 		}
 	}
-	a.post(message{programMessage: programMessage{Serving: &at}}, result)
+	a.post(wire.Message{ProgramMessage: wire.ProgramMessage{Serving: &at}}, wire.Result)
 	<-ctx.Done()
 	return nil
 }
@@ -202,7 +206,7 @@ func serveHosts(s *rpc.Server, secret []byte) ([]string, error) {
 		return secured, secured.Handshake()
 	})
 	var addrs []string
-	for _, ip := range hostAddresses() {
+	for _, ip := range proc.HostAddresses() {
 		addrs = append(addrs, net.JoinHostPort(ip, strconv.Itoa(l.Addr().(*net.TCPAddr).Port)))
 	}
 	return addrs, nil

@@ -9,6 +9,12 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/elrun/elrun/launch/internal/ctl"
+	"github.com/elrun/elrun/launch/internal/hosts"
+	"github.com/elrun/elrun/launch/internal/say"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // graphRun is a launcher's part of a program: its services and tasks. They are started when the
@@ -16,40 +22,40 @@ import (
 // launcher's loop uses a graphRun. A nil graphRun, for a job without a program, does nothing.
 type graphRun struct {
 	// info is the description of the program by the first process that has sent one.
-	info programInfo
+	info wire.ProgramInfo
 	// digest is the digest of info: the descriptions of all processes must have the same digest.
 	digest string
 	secret []byte // shared by the processes of the program, for calls between hosts
 	plan   *nodePlan
 	// locations has the locations of the nodes, in the order of plan.nodes.
-	locations []serviceEntry
-	hosts     map[string]*remoteHost // hosts of the groups; nil for this host
+	locations []wire.ServiceEntry
+	hosts     map[string]*hosts.Host // hosts of the groups; nil for this host
 
 	job    string
 	procs  *processes
-	report *reporter
+	report *say.Reporter
 	// environment returns the environment of a process that is started now.
-	environment func(index int) environment
+	environment func(index int) wire.Environment
 	// situation returns the state of the peers and of the job.
 	situation func() situation
 }
 
 // program handles the description of a program from one of its processes. The first description
 // makes the launcher start the services and tasks. Each process gets the directory of services.
-func (r *runner) program(from int, info programInfo) {
+func (r *runner) program(from int, info wire.ProgramInfo) {
 	c := r.procs.get(from)
 	if c == nil {
 		return
 	}
 	if r.graph == nil {
-		r.graph = &graphRun{info: info, digest: info.digest(), job: r.o.Job, procs: r.procs, report: r.report, situation: r.situation,
-			environment: func(index int) environment { return r.peers.environment(index, r.peers.want) },
-			plan:        newNodePlan(info, time.Now(), r.o.Grace), secret: make([]byte, secretSize), hosts: make(map[string]*remoteHost)}
+		r.graph = &graphRun{info: info, digest: info.Digest(), job: r.o.Job, procs: r.procs, report: r.report, situation: r.situation,
+			environment: func(index int) wire.Environment { return r.peers.environment(index, r.peers.want) },
+			plan:        newNodePlan(info, time.Now(), r.o.Grace), secret: make([]byte, wire.SecretSize), hosts: make(map[string]*hosts.Host)}
 		_, _ = rand.Read(r.graph.secret) // never fails
 		if r.o.Join {
 			r.graph.leaveOut()
 		} else {
-			r.peers.allow(info.peers().Restarts)
+			r.peers.allow(info.Peers().Restarts)
 			r.graph.begin()
 		}
 	}
@@ -70,7 +76,7 @@ func (r *runner) situation() situation {
 func (g *graphRun) leaveOut() {
 	for i, n := range g.plan.nodes {
 		g.plan.nodes[i].due = time.Time{}
-		g.locations = append(g.locations, serviceEntry{Name: n.info.Name,
+		g.locations = append(g.locations, wire.ServiceEntry{Name: n.info.Name,
 			Ended: "it belongs to the elrun that began the job; these peers were started by another one"})
 	}
 }
@@ -78,9 +84,9 @@ func (g *graphRun) leaveOut() {
 // begin starts the services and tasks. The group of the peers is on the host of the first peer.
 func (g *graphRun) begin() {
 	for _, n := range g.plan.nodes {
-		g.locations = append(g.locations, serviceEntry{Name: n.info.Name})
+		g.locations = append(g.locations, wire.ServiceEntry{Name: n.info.Name})
 	}
-	if group := g.info.peers().Group; group != "" {
+	if group := g.info.Peers().Group; group != "" {
 		g.hosts[group] = g.procs.hostFor(0)
 	}
 	g.runDue(time.Now())
@@ -88,21 +94,21 @@ func (g *graphRun) begin() {
 
 // introduce sends the directory of services to a process that has described its program as info. A
 // process of another program gets a refusal.
-func (g *graphRun) introduce(c *child, info programInfo) {
+func (g *graphRun) introduce(c *child, info wire.ProgramInfo) {
 	// A call names its method by its number in the graph, so the caller and the service must have
 	// built the same graph.
-	if info.digest() != g.digest {
-		c.send(message{programMessage: programMessage{Directory: &directoryUpdate{Refused: "it runs another version of the program, or with other arguments"}}})
+	if info.Digest() != g.digest {
+		c.Send(wire.Message{ProgramMessage: wire.ProgramMessage{Directory: &wire.DirectoryUpdate{Refused: "it runs another version of the program, or with other arguments"}}})
 		return
 	}
 	hosts := g.procs.hosts
-	u := directoryUpdate{Host: c.host, Secret: g.secret, Wide: hosts != nil && len(hosts.hosts) > 1}
+	u := wire.DirectoryUpdate{Host: c.host, Secret: g.secret, Wide: hosts != nil && len(hosts.Hosts) > 1}
 	for i, n := range g.plan.nodes {
-		if n.info.Kind == kindService {
+		if n.info.Kind == wire.KindService {
 			u.Services = append(u.Services, g.locations[i])
 		}
 	}
-	c.send(message{programMessage: programMessage{Directory: &u}})
+	c.Send(wire.Message{ProgramMessage: wire.ProgramMessage{Directory: &u}})
 	c.program = true
 }
 
@@ -127,13 +133,13 @@ func (g *graphRun) perform(a nodeAction, now time.Time) {
 	case actStart:
 		if err := g.start(a.node); err != nil {
 			// A failed start counts as a failed run: the plan decides whether to try again.
-			g.ended(a.node, fmt.Sprintf("cannot be started: %v", cause(err)), true, now)
+			g.ended(a.node, fmt.Sprintf("cannot be started: %v", say.Cause(err)), true, now)
 		}
 	case actStop:
-		g.child(a.node).ask(syscall.SIGTERM)
+		g.child(a.node).Ask(syscall.SIGTERM)
 	case actKill:
-		g.report.printf("%s still runs %v after it was asked to end; killing it", name, g.plan.grace)
-		g.child(a.node).signal(syscall.SIGKILL)
+		g.report.Printf("%s still runs %v after it was asked to end; killing it", name, g.plan.grace)
+		g.child(a.node).Signal(syscall.SIGKILL)
 	case actEnd:
 		g.locations[a.node].Ended = g.plan.nodes[a.node].ended
 		g.tell(a.node)
@@ -141,40 +147,40 @@ func (g *graphRun) perform(a nodeAction, now time.Time) {
 }
 
 // child returns the process of a node, or nil.
-func (g *graphRun) child(i int) *child { return g.procs.get(maxPeers + i) }
+func (g *graphRun) child(i int) *child { return g.procs.get(spec.MaxPeers + i) }
 
 // start starts the process of a node, on the host of its group if it has one.
 func (g *graphRun) start(i int) error {
 	info := g.plan.nodes[i].info
-	env := g.environment(maxPeers + i)
-	env.node = info.Name
+	env := g.environment(spec.MaxPeers + i)
+	env.Node = info.Name
 	// A group moves to another host only if its host was lost.
 	h := g.hosts[info.Group]
-	if h == nil || h.lostNow() {
-		h = g.procs.hostFor(env.index)
+	if h == nil || h.LostNow() {
+		h = g.procs.hostFor(env.Index)
 		if info.Group != "" {
 			g.hosts[info.Group] = h
 		}
 	}
-	c, err := g.procs.start(env, env.peers, h, info.Name, nil)
+	c, err := g.procs.start(env, env.Peers, h, info.Name, nil)
 	if err != nil {
 		return err
 	}
-	g.locations[i] = serviceEntry{Name: info.Name, Host: c.host}
+	g.locations[i] = wire.ServiceEntry{Name: info.Name, Host: c.host}
 	return nil
 }
 
 // notice handles a notice from the process of a node, except for its description of the program.
 func (g *graphRun) notice(n notice) {
-	i := n.from - maxPeers
+	i := n.from - spec.MaxPeers
 	switch {
 	case n.exit != nil:
 		e := *n.exit
-		e.PID = g.child(i).pid()
-		failed := e.failed() || g.plan.nodes[i].info.Kind == kindService
+		e.PID = g.child(i).PID()
+		failed := e.Failed() || g.plan.nodes[i].info.Kind == wire.KindService
 		g.ended(i, fmt.Sprintf("(pid %d) %v", e.PID, e), failed, time.Now())
 	case n.err != nil:
-		g.report.printf("%s: %v", g.locations[i].Name, n.err)
+		g.report.Printf("%s: %v", g.locations[i].Name, n.err)
 	case n.msg != nil && n.msg.Serving != nil: // a notice may have no message
 		g.locations[i].Socket, g.locations[i].Addrs = n.msg.Serving.Socket, n.msg.Serving.Addrs
 		g.tell(i)
@@ -186,22 +192,22 @@ func (g *graphRun) ended(i int, how string, failed bool, now time.Time) {
 	g.removeSocket(g.locations[i])
 	line := g.plan.exited(i, how, failed, now)
 	if line != "" && !g.situation().interrupted {
-		g.report.printf("%s", line)
+		g.report.Printf("%s", line)
 	}
-	g.procs.remove(maxPeers + i)
-	g.locations[i] = serviceEntry{Name: g.locations[i].Name, Ended: g.plan.nodes[i].ended}
+	g.procs.remove(spec.MaxPeers + i)
+	g.locations[i] = wire.ServiceEntry{Name: g.locations[i].Name, Ended: g.plan.nodes[i].ended}
 	g.tell(i)
 	g.runDue(now)
 }
 
 // removeSocket removes the socket file of a service on this host. A killed service leaves the file
 // behind.
-func (g *graphRun) removeSocket(e serviceEntry) {
-	if e.Socket == "" || e.Host != "" || !slices.Contains(socketDirs(), filepath.Dir(e.Socket)) {
+func (g *graphRun) removeSocket(e wire.ServiceEntry) {
+	if e.Socket == "" || e.Host != "" || !slices.Contains(ctl.SocketDirs(), filepath.Dir(e.Socket)) {
 		return
 	}
-	n, err := parseSocketName(strings.Replace(filepath.Base(e.Socket), ":", "/", 1))
-	if err == nil && n.job == g.job && n.index >= maxPeers {
+	n, err := ctl.ParseSocketName(strings.Replace(filepath.Base(e.Socket), ":", "/", 1))
+	if err == nil && n.Job == g.job && n.Index >= spec.MaxPeers {
 		_ = os.Remove(e.Socket)
 	}
 }
@@ -209,12 +215,12 @@ func (g *graphRun) removeSocket(e serviceEntry) {
 // tell sends the new location of a service to all processes of the program. It sends no locations
 // of tasks, because tasks answer no calls.
 func (g *graphRun) tell(i int) {
-	if g.plan.nodes[i].info.Kind != kindService {
+	if g.plan.nodes[i].info.Kind != wire.KindService {
 		return
 	}
 	for c := range g.procs.all() {
 		if c.program {
-			c.send(message{programMessage: programMessage{Directory: &directoryUpdate{Services: []serviceEntry{g.locations[i]}}}})
+			c.Send(wire.Message{ProgramMessage: wire.ProgramMessage{Directory: &wire.DirectoryUpdate{Services: []wire.ServiceEntry{g.locations[i]}}}})
 		}
 	}
 }
@@ -225,5 +231,5 @@ func (g *graphRun) failedNodes() string {
 	if g == nil || len(g.plan.failures()) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the program fails: its peers finished, but %s did not", join(g.plan.failures()))
+	return fmt.Sprintf("the program fails: its peers finished, but %s did not", strings.Join(g.plan.failures(), ","))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/elrun/elrun/launch/internal/rpc"
+	"github.com/elrun/elrun/launch/internal/wire"
 )
 
 var (
@@ -68,8 +69,8 @@ func (p *Program) serve(name, types string, m rpc.Method, empty bool, options []
 	// Only a name NODE/METHOD adds to an existing service. A second service of the same name
 	// becomes a second node, which check reports.
 	n := p.node(service)
-	if n == nil || !several || n.info.Kind != kindService {
-		n = &node{info: nodeInfo{Name: service, Kind: kindService}}
+	if n == nil || !several || n.info.Kind != wire.KindService {
+		n = &node{info: wire.NodeInfo{Name: service, Kind: wire.KindService}}
 		p.nodes = append(p.nodes, n) // check reports a second node with this name
 	}
 	if empty {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/transport/p2p"
 	"github.com/elrun/elrun/transport/ticket"
 )
@@ -326,7 +327,7 @@ func TestBar(t *testing.T) {
 func TestIdentityDiscovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newFakeNet(nil).identity(nil)
-		p := &peer{id: i, a: &agent{}, order: startOrder{LAN: true}}
+		p := &peer{id: i, a: &agent{}, order: wire.StartOrder{LAN: true}}
 		p.publish()
 		p.publish()
 		synctest.Wait()

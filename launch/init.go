@@ -11,6 +11,9 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/launch/internal/ctl"
+	"github.com/elrun/elrun/launch/internal/proc"
+	"github.com/elrun/elrun/launch/internal/wire"
 )
 
 // Init makes this process a member of the job of the launcher that started it, or without a
@@ -36,17 +39,17 @@ func Init(ctx context.Context) (*elastic.Group, error) {
 
 // initAs is Init with a function that is called first if there is a launcher.
 func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error) (*elastic.Group, error) {
-	env, launched, err := parseEnvironment(os.LookupEnv)
+	env, launched, err := wire.ParseEnvironment(os.LookupEnv)
 	if err != nil {
 		return nil, err
 	}
 	if !launched {
 		return solo(ctx)
 	}
-	if env.node != "" {
-		return nil, fmt.Errorf("launch: node %s is no peer: only the function of a Program's peers has a group", env.node)
+	if env.Node != "" {
+		return nil, fmt.Errorf("launch: node %s is no peer: only the function of a Program's peers has a group", env.Node)
 	}
-	a, err := openAgent(env.fd)
+	a, err := openAgent(env.FD)
 	if err != nil {
 		return nil, err
 	}
@@ -55,14 +58,14 @@ func initAs(ctx context.Context, first func(ctx context.Context, a *agent) error
 	// The death of the launcher cancels the join, with ErrLauncher as the cause.
 	stop := context.AfterFunc(a.launcherGone, func() { cancel(ErrLauncher) })
 	defer stop()
-	p := &peer{a: a, env: env, admission: newAdmission(env.job), passes: newPasses()}
+	p := &peer{a: a, env: env, admission: newAdmission(env.Job), passes: newPasses()}
 	a.watchFound(p.found.add)
 	if err := first(ctx, a); err != nil {
-		return nil, errors.Join(fmt.Errorf("launch: join job %s: %w", env.job, err), a.Close())
+		return nil, errors.Join(fmt.Errorf("launch: join job %s: %w", env.Job, err), a.Close())
 	}
 	g, err := p.join(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("launch: join job %s: %w", env.job, err)
+		return nil, fmt.Errorf("launch: join job %s: %w", env.Job, err)
 	}
 	return g, nil
 }
@@ -83,9 +86,9 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.a.Close())
 	}
-	control, err := serveControl(socketName{p.env.job, p.env.index, os.Getpid()},
-		services{status: p.status, stop: terminate, grace: p.env.grace, scale: p.a.scale,
-			ticket: p.issue, refresh: p.refresh, revoke: p.admission.revoke, kick: p.admission.kick, bury: p.admission.bury})
+	control, err := ctl.Serve(ctl.SocketName{Job: p.env.Job, Index: p.env.Index, PID: os.Getpid()},
+		ctl.Services{Status: p.status, Stop: ctl.Terminate, Grace: p.env.Grace, Scale: p.a.scale,
+			Ticket: p.issue, Refresh: p.refresh, Revoke: p.admission.revoke, Kick: p.admission.kick, Bury: p.admission.bury})
 	signals := newSignals()
 	closers := []io.Closer{signals, p.a}
 	if err == nil {
@@ -98,7 +101,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		return nil, errors.Join(err, p.id.Close(), closeAll(closers))
 	}
 	if noControl != nil {
-		p.a.post(message{Note: noteOf(noControl)}, history)
+		p.a.post(wire.Message{Note: noteOf(noControl)}, wire.History)
 	}
 	cfg.Closers = closers
 	// Started passes deaths and orders that arrived early to the group.
@@ -108,7 +111,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		p.group = g
 		p.mu.Unlock()
 		p.a.watchDead(g.Admin().Dead)
-		p.a.watchOrders(func(m message) { p.handleOrder(g, m) })
+		p.a.watchOrders(func(m wire.Message) { p.handleOrder(g, m) })
 		// If the job still waits for more peers, the group enters no view yet, but the missing
 		// peers must be able to find it.
 		if first := p.order.Peers; len(first) > 0 {
@@ -123,7 +126,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	// SIGTERM and the death of the launcher make the group leave. The launcher learns of the signal
 	// before the group begins to leave, so that it never takes the end of the program for a failure.
 	signals.onTerm(func() {
-		p.a.post(message{Leaving: true}, result)
+		p.a.post(wire.Message{Leaving: true}, wire.Result)
 		g.Leave()
 	})
 	context.AfterFunc(p.a.launcherGone, g.Leave)
@@ -133,26 +136,26 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 // noteOf returns the note that this peer goes on without a control socket.
 func noteOf(err error) string {
 	why, _, _ := strings.Cut(err.Error(), "\n")
-	return clipNote("elrun status, stop, scale and ticket cannot ask this peer: " + why)
+	return wire.ClipNote("elrun status, stop, scale and ticket cannot ask this peer: " + why)
 }
 
 // configure says hello and returns the group's configuration from the answer.
 func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
-	order, err := p.a.hello(ctx, p.env.job, p.id.ep.Self)
+	order, err := p.a.hello(ctx, p.env.Job, p.id.ep.Self)
 	if err != nil {
 		return elastic.Config{}, err
 	}
 	p.order, p.id.ep.Self.Launcher = order, order.Launcher
-	p.p2pHost.EndsReportedBy(order.watcher())
+	p.p2pHost.EndsReportedBy(order.Watcher())
 	p.mapPorts(p.id)
 	if err := p.admit(ctx); err != nil {
-		p.a.Emit(event.Event{Time: time.Now(), Peer: p.id.ep.Self.ID.Short(), Index: p.env.index, Body: event.Refused{Reason: clipNote(inner(err))}})
+		p.a.Emit(event.Event{Time: time.Now(), Peer: p.id.ep.Self.ID.Short(), Index: p.env.Index, Body: event.Refused{Reason: wire.ClipNote(inner(err))}})
 		return elastic.Config{}, err
 	}
 	p.p2pHost.UseHostKey(order.HostKey) // only after admit: peers that may have connected by now must be admitted first
 	cfg := elastic.Config{Endpoint: p.id.endpoint(), Peers: order.Peers, Job: order.Job, Reopen: p.renewIdentity,
 		Sole: order.Sole, Any: order.Any, MinPeers: order.MinPeers, RejoinTimeout: order.RejoinTimeout, StateRate: order.StateRate,
-		OnSuspect: p.a.suspect, OnRetry: p.a.retry, OnView: p.admission.onView, Inspect: inspect, Sink: p.a, Entry: p.admission.grantOf}
+		OnSuspect: p.a.suspect, OnRetry: p.a.retry, OnView: p.admission.onView, Inspect: proc.Inspect, Sink: p.a, Entry: p.admission.grantOf}
 	if order.Root != "" {
 		cfg.Grants = []elastic.Grant{{Key: elastic.ID(order.Root)}}
 	}
@@ -169,4 +172,11 @@ func closeAll(closers []io.Closer) error {
 		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// Launched reports whether a launcher started this process. Init then joins a job; otherwise it
+// returns a group of one.
+func Launched() bool {
+	_, ok := os.LookupEnv(wire.EnvJob)
+	return ok
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/launch/internal/wire"
 )
 
 func TestInitAlone(t *testing.T) {
@@ -28,15 +29,15 @@ func TestInitAlone(t *testing.T) {
 }
 
 func TestInitHalfSet(t *testing.T) {
-	t.Setenv(envJob, "job")
-	if _, err := Init(t.Context()); err == nil || !strings.Contains(err.Error(), envFD) {
+	t.Setenv(wire.EnvJob, "job")
+	if _, err := Init(t.Context()); err == nil || !strings.Contains(err.Error(), wire.EnvFD) {
 		t.Errorf("got %v, want an error that names what is missing", err)
 	}
 }
 
 // A child process of a peer inherits the environment, but not the socket.
 func TestInitWithoutSocket(t *testing.T) {
-	for _, v := range (environment{job: "job", peers: 1, fd: 1 << 19, transport: "auto", listen: "local"}).list() {
+	for _, v := range (wire.Environment{Job: "job", Peers: 1, FD: 1 << 19, Transport: "auto", Listen: "local"}).List() {
 		name, value, _ := strings.Cut(v, "=")
 		t.Setenv(name, value)
 	}

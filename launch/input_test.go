@@ -1,26 +1,29 @@
 package launch
 
 import (
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/elrun/elrun/launch/internal/proc"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // reading is a process that takes parts of its standard input, up to a number of them.
 type reading struct {
-	process
+	proc.Process
 	most  int
 	got   string
 	ended int
 }
 
-func (p *reading) input(part []byte) error {
+func (p *reading) Input(part []byte) error {
 	if p.most == 0 {
-		return errInputClosed
+		return proc.ErrInputClosed
 	}
 	p.most--
 	if len(part) == 0 {
@@ -33,15 +36,15 @@ func (p *reading) input(part []byte) error {
 // Each process gets the whole input and its end. A process that takes no more does not end the
 // input of the others, and without any process nothing more is read.
 func TestCopyInput(t *testing.T) {
-	text := strings.Repeat("0123456789abcdef", 3*maxPart/4/16)
+	text := strings.Repeat("0123456789abcdef", 3*wire.MaxPart/4/16)
 	whole, part := &reading{most: 99}, &reading{most: 1}
-	copyInput(strings.NewReader(text), []process{part, whole})
-	if whole.got != text || whole.ended != 1 || part.got != text[:maxPart/4] || part.ended != 0 {
+	copyInput(strings.NewReader(text), []proc.Process{part, whole})
+	if whole.got != text || whole.ended != 1 || part.got != text[:wire.MaxPart/4] || part.ended != 0 {
 		t.Errorf("got %d bytes and %d ends, %d bytes and %d ends", len(whole.got), whole.ended, len(part.got), part.ended)
 	}
 	from := strings.NewReader(text)
-	copyInput(from, []process{&reading{most: 1}})
-	if from.Len() != len(text)-2*maxPart/4 {
+	copyInput(from, []proc.Process{&reading{most: 1}})
+	if from.Len() != len(text)-2*wire.MaxPart/4 {
 		t.Errorf("%d of %d bytes were left", from.Len(), len(text))
 	}
 }
@@ -57,16 +60,16 @@ func TestRunInput(t *testing.T) {
 	}
 	defer file.Close()
 	for _, c := range []struct {
-		in   Input
+		in   spec.Input
 		want []string
 	}{
-		{Input{}, []string{"[0] end", "[1] end"}},
-		{Input{All: true}, []string{"[0] end", "[1] end"}},
-		{Input{Stdin: file}, []string{"[0] a", "[0] b", "[0] end", "[1] end"}},
-		{Input{Stdin: strings.NewReader("x\xff\ny\n")}, []string{"[0] end", "[0] x\xff", "[0] y", "[1] end"}},
-		{Input{Stdin: strings.NewReader("x\n"), All: true}, []string{"[0] end", "[0] x", "[1] end", "[1] x"}},
+		{spec.Input{}, []string{"[0] end", "[1] end"}},
+		{spec.Input{All: true}, []string{"[0] end", "[1] end"}},
+		{spec.Input{Stdin: file}, []string{"[0] a", "[0] b", "[0] end", "[1] end"}},
+		{spec.Input{Stdin: strings.NewReader("x\xff\ny\n")}, []string{"[0] end", "[0] x\xff", "[0] y", "[1] end"}},
+		{spec.Input{Stdin: strings.NewReader("x\n"), All: true}, []string{"[0] end", "[0] x", "[1] end", "[1] x"}},
 	} {
-		if _, out, err := runShell(t, "cat; echo end", Options{Peers: 2, Input: c.in}); !slices.Equal(sorted(out), c.want) || err != "" {
+		if _, out, err := runShell(t, "cat; echo end", spec.Options{Peers: 2, Input: c.in}); !slices.Equal(sorted(out), c.want) || err != "" {
 			t.Errorf("%+v: printed %q, errors %q, want %q", c.in, out, err, c.want)
 		}
 	}
@@ -86,32 +89,13 @@ func TestRunInputOfAnEndedPeer(t *testing.T) {
 			}
 		}
 	}()
-	if res, _, err := runShell(t, "exit 0", Options{Peers: 1, Input: Input{Stdin: endless}}); res.Status != 0 || err != "" {
+	if res, _, err := runShell(t, "exit 0", spec.Options{Peers: 1, Input: spec.Input{Stdin: endless}}); res.Status != 0 || err != "" {
 		t.Errorf("status %d, errors %q", res.Status, err)
 	}
 	_ = endless.Close()
-	s := newProcesses(&Options{Input: Input{Stdin: strings.NewReader("x")}}, "", nil)
+	s := newProcesses(&spec.Options{Input: spec.Input{Stdin: strings.NewReader("x")}}, "", nil)
 	s.giveInput()
-	if s.input.goesTo(0) {
+	if s.input.GoesTo(0) {
 		t.Error("a later peer gets input")
-	}
-}
-
-// A host reports when it has taken a part, and when its peer takes none any more.
-func TestRemoteInput(t *testing.T) {
-	h := newRemoteHost(Host{Name: "a"}, nil)
-	h.out = newOutbox(nil)
-	p := h.spawn(0, spawnOrder{Peers: 1, Input: true}, nil)
-	h.handle(frame{report: report{Taken: &inputTaken{}}})
-	if err := p.input([]byte("x")); err != nil {
-		t.Error(err)
-	}
-	h.handle(frame{report: report{Taken: &inputTaken{Closed: true}}})
-	if err := p.input([]byte("x")); !errors.Is(err, errInputClosed) {
-		t.Errorf("error %v after the end", err)
-	}
-	close(p.done)
-	if err := p.input(nil); !errors.Is(err, errInputClosed) {
-		t.Errorf("error %v without the host", err)
 	}
 }

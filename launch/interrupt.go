@@ -37,9 +37,9 @@ func (r *runner) interrupt(s os.Signal, now time.Time) {
 	}
 	switch r.interruption.again(now) {
 	case signalAcknowledged:
-		r.report.printf("%v: the peers are leaving already; another signal kills them", sig)
+		r.report.Printf("%v: the peers are leaving already; another signal kills them", sig)
 	case signalKills:
-		r.report.printf("second signal (%v): killing the peers", sig)
+		r.report.Printf("second signal (%v): killing the peers", sig)
 		r.peers.killAll()
 		r.peers.record(job.Signal{Number: int(sig)})
 	case signalRepeated:
@@ -63,7 +63,7 @@ func (r *runner) forwardFirst(sig syscall.Signal, byContext bool, line string, n
 	r.interruption.begin(byContext, now)
 	r.procs.resume()
 	if len(r.procs.peers) > 0 {
-		r.report.console.say(line)
+		r.report.Console.Say(line)
 	}
 	r.peers.record(job.Signal{Number: int(sig)})
 	r.graph.runDue(now)

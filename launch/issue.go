@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
@@ -19,10 +21,10 @@ var errNoMember = errors.New("this peer has not joined the job yet: try again la
 
 // issue makes a ticket. A ticket for other hosts opens the job first. A ticket for this host alone
 // is made once and then reused.
-func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
+func (p *peer) issue(ctx context.Context, r wire.Request) (spec.Ticket, error) {
 	g := p.admission.currentGroup()
 	if g == nil || g.View().Epoch == 0 || g.View().Rank(g.Self().ID) < 0 {
-		return Ticket{}, errNoMember
+		return spec.Ticket{}, errNoMember
 	}
 	var note string
 	// A ticket for other hosts needs a job that other hosts can reach and find.
@@ -43,15 +45,15 @@ func (p *peer) issue(ctx context.Context, r request) (Ticket, error) {
 	// public key.
 	seed := [ticket.SeedSize]byte{}
 	if _, err := rand.Read(seed[:]); err != nil {
-		return Ticket{}, fmt.Errorf("make a ticket: %w", err)
+		return spec.Ticket{}, fmt.Errorf("make a ticket: %w", err)
 	}
 	valid := time.Duration(r.ValidMS) * time.Millisecond
-	t, err := ticket.New(p.env.job, ticket.IdentityOf(p.env.job, rootOf(g.View())), seed, time.Now().Add(valid), p.ticketAddrs())
+	t, err := ticket.New(p.env.Job, ticket.IdentityOf(p.env.Job, rootOf(g.View())), seed, time.Now().Add(valid), p.ticketAddrs())
 	if err == nil {
 		err = p.grant(ctx, g, t, r.Uses)
 	}
 	if err != nil {
-		return Ticket{}, err
+		return spec.Ticket{}, err
 	}
 	// Store a local ticket for reuse, so that many elrun join on this host do not use up the job's
 	// tickets.
@@ -82,7 +84,7 @@ func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, use
 	p.mu.Lock()
 	// The launcher announces the job under the keys of its tickets (Discovery), so report the new
 	// ticket to the launcher.
-	p.latest.Tickets = ticketsOf(g.View())
+	p.latest.Tickets = wire.TicketsOf(g.View())
 	p.mu.Unlock()
 	p.report()
 	return nil
@@ -90,11 +92,11 @@ func (p *peer) grant(ctx context.Context, g *elastic.Group, t ticket.Ticket, use
 
 // shown returns a ticket in the form for people. Open is set if the ticket has addresses that other
 // hosts can reach; note is a warning to print with the ticket, or "".
-func (p *peer) shown(t ticket.Ticket, note string) Ticket {
+func (p *peer) shown(t ticket.Ticket, note string) spec.Ticket {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Ticket{Text: t.String(), ID: elastic.ID(t.Signer().ID).Short(), Job: t.Job, Expires: t.Expiry, Note: note,
-		Open: !onlyLoopback(p.p2pHost.Addrs())}
+	return spec.Ticket{Text: t.String(), ID: elastic.ID(t.Signer().ID).Short(), Job: t.Job, Expires: t.Expiry, Note: note,
+		Open: !spec.OnlyLoopback(p.p2pHost.Addrs())}
 }
 
 // ticketAddrs returns the addresses for a ticket of this job: the addresses of this peer and of
@@ -109,19 +111,19 @@ func (p *peer) ticketAddrs() []string {
 
 // refresh returns the ticket with the addresses of the present members, for people who keep a
 // ticket in a file while members come and go. It changes neither the key nor the expiry.
-func (p *peer) refresh(text string) (Ticket, error) {
+func (p *peer) refresh(text string) (spec.Ticket, error) {
 	t, err := ticket.Parse(text)
 	if err != nil {
-		return Ticket{}, err
+		return spec.Ticket{}, err
 	}
 	g := p.admission.currentGroup()
 	if g == nil || g.View().Epoch == 0 {
-		return Ticket{}, errNoMember
+		return spec.Ticket{}, errNoMember
 	}
 	grant, ok := g.View().Grant(elastic.ID(t.Signer().ID))
 	// New addresses for a ticket that admits nobody would only mislead its owner.
 	if !ok || !grant.Left() {
-		return Ticket{}, fmt.Errorf("the ticket admits no more peers: it has expired, or was used up or revoked; elrun ticket makes another one")
+		return spec.Ticket{}, fmt.Errorf("the ticket admits no more peers: it has expired, or was used up or revoked; elrun ticket makes another one")
 	}
 	t.Addrs = p.ticketAddrs()
 	return p.shown(t, ""), nil

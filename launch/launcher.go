@@ -8,7 +8,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // A launcher has a control socket, as its peers have. Two launchers that begin jobs of one name at
@@ -42,23 +45,23 @@ func (c calls) do(ctx context.Context, f func()) bool {
 // launcherServices answers the requests on the control socket of a launcher.
 type launcherServices struct{ r *runner }
 
-// answer implements responder.
-func (s launcherServices) answer(ctx context.Context, line []byte) (out reply) {
-	what, err := decodeRequest(line)
+// Answer implements responder.
+func (s launcherServices) Answer(ctx context.Context, line []byte) (out wire.Reply) {
+	what, err := wire.DecodeRequest(line)
 	switch {
 	case err != nil:
-		return reply{Error: err.Error()}
+		return wire.Reply{Error: err.Error()}
 	case what.Request != "stop":
-		return reply{Error: fmt.Sprintf("unknown request %q", what.Request)}
+		return wire.Reply{Error: fmt.Sprintf("unknown request %q", what.Request)}
 	}
-	if !s.r.calls.do(ctx, func() { out = reply{Stopping: true, Grace: s.r.o.Grace, PIDs: s.r.procs.pids()} }) {
-		return reply{Error: "it has not started its peers yet, or they have ended"}
+	if !s.r.calls.do(ctx, func() { out = wire.Reply{Stopping: true, Grace: s.r.o.Grace, PIDs: s.r.procs.pids()} }) {
+		return wire.Reply{Error: "it has not started its peers yet, or they have ended"}
 	}
 	return out
 }
 
-// end implements responder. The connection to the client has ended, so this does not wait for it.
-func (s launcherServices) end() { s.r.calls.do(context.Background(), s.stop) }
+// End implements responder. The connection to the client has ended, so this does not wait for it.
+func (s launcherServices) End() { s.r.calls.do(context.Background(), s.stop) }
 
 // stop ends the job as elrun stop asks: it asks all peers to leave, as a signal does, but the job
 // then counts as stopped and not as interrupted. Peers that have been asked before get no second
@@ -77,18 +80,18 @@ func (s launcherServices) stop() {
 // means that the name of the job is taken. A launcher without a socket, because no directory is fit
 // for it, runs its job all the same.
 func serveLauncher(r *runner) (end func(), err error) {
-	at := socketName{job: r.o.Job, index: launcherIndex}
+	at := ctl.SocketName{Job: r.o.Job, Index: ctl.LauncherIndex}
 	if r.o.Join {
-		at.pid = os.Getpid()
+		at.PID = os.Getpid()
 	}
-	c, err := serveControl(at, launcherServices{r})
+	c, err := ctl.Serve(at, launcherServices{r})
 	switch {
 	case err == nil:
 		return func() {
 			close(r.calls.over)
 			_ = c.Close()
 		}, nil
-	case at.pid == 0 && errors.Is(err, syscall.EADDRINUSE):
+	case at.PID == 0 && errors.Is(err, syscall.EADDRINUSE):
 		return nil, nameTaken(r.o.Job)
 	}
 	return func() {}, nil
@@ -96,5 +99,5 @@ func serveLauncher(r *runner) (end func(), err error) {
 
 // nameTaken returns the error for a job whose name another job of this user has here.
 func nameTaken(job string) error {
-	return fmt.Errorf("launch: %w: a job named %s is running already: choose another --name, or end that job by elrun stop %[2]s", ErrOptions, job)
+	return fmt.Errorf("launch: %w: a job named %s is running already: choose another --name, or end that job by elrun stop %[2]s", spec.ErrOptions, job)
 }

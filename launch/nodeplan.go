@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/elrun/elrun/launch/internal/wire"
 )
 
 // nodePlan decides when services and tasks of a program start, restart and stop. The launcher
@@ -24,7 +26,7 @@ type nodePlan struct {
 
 // nodeState is one service or task.
 type nodeState struct {
-	info nodeInfo
+	info wire.NodeInfo
 	// restarts counts the failures of the node, and gives the pause before each new start.
 	restarts *restarts
 	running  bool
@@ -62,17 +64,17 @@ const (
 )
 
 // newNodePlan returns a plan in which all nodes are due. The program must have passed check.
-func newNodePlan(p programInfo, now time.Time, grace time.Duration) *nodePlan {
+func newNodePlan(p wire.ProgramInfo, now time.Time, grace time.Duration) *nodePlan {
 	plan := &nodePlan{grace: grace}
-	for _, n := range p.others() {
+	for _, n := range p.Others() {
 		s := nodeState{info: n, restarts: newRestarts(n.Restarts), due: now}
 		if n.Backoff > 0 {
 			s.restarts.pause = n.Backoff
 		}
 		plan.nodes = append(plan.nodes, s)
 	}
-	// stopOrder returns no error here, as check has passed.
-	names, _ := p.stopOrder()
+	// StopOrder returns no error here, as check has passed.
+	names, _ := p.StopOrder()
 	for _, name := range names {
 		plan.order = append(plan.order, slices.IndexFunc(plan.nodes, func(s nodeState) bool { return s.info.Name == name }))
 	}
@@ -91,7 +93,7 @@ func (p *nodePlan) dueActions(now time.Time, s situation) []nodeAction {
 	if s.stop {
 		out = p.stopTasks(now)
 	}
-	tasks := slices.ContainsFunc(p.nodes, func(n nodeState) bool { return n.info.Kind == kindTask && n.active() })
+	tasks := slices.ContainsFunc(p.nodes, func(n nodeState) bool { return n.info.Kind == wire.KindTask && n.active() })
 	if !s.peers && !tasks {
 		out = append(out, p.stopServices(now)...)
 	}
@@ -115,7 +117,7 @@ func (p *nodePlan) dueActions(now time.Time, s situation) []nodeAction {
 func (p *nodePlan) stopTasks(now time.Time) []nodeAction {
 	var out []nodeAction
 	for i := range p.nodes {
-		if p.nodes[i].info.Kind == kindTask {
+		if p.nodes[i].info.Kind == wire.KindTask {
 			out = append(out, p.stop(i, now)...)
 		}
 	}
@@ -157,7 +159,7 @@ func (p *nodePlan) exited(i int, how string, failed bool, now time.Time) string 
 	case !n.asked.IsZero():
 		n.ended = "it was stopped"
 		return ""
-	case n.info.Kind == kindTask && !failed:
+	case n.info.Kind == wire.KindTask && !failed:
 		n.ended = "it has finished"
 		return ""
 	}

@@ -6,24 +6,26 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/elrun/elrun/launch/internal/wire"
 )
 
 // planOf returns a plan of nodes and its start time.
-func planOf(t rapid.TB, nodes ...nodeInfo) (*nodePlan, time.Time) {
+func planOf(t rapid.TB, nodes ...wire.NodeInfo) (*nodePlan, time.Time) {
 	t.Helper()
-	info := programInfo{Name: "p", Nodes: append(nodes, nodeInfo{Name: "peers", Kind: kindPeers, Peers: 1})}
-	if err := info.check(); err != nil {
+	info := wire.ProgramInfo{Name: "p", Nodes: append(nodes, wire.NodeInfo{Name: "peers", Kind: wire.KindPeers, Peers: 1})}
+	if err := info.Check(); err != nil {
 		t.Fatal(err)
 	}
 	begin := time.Unix(0, 0)
 	return newNodePlan(info, begin, 10*time.Second), begin
 }
 
-func serviceNode(name string, after ...string) nodeInfo {
-	return nodeInfo{Name: name, Kind: kindService, Methods: []string{name + "(int) int"}, StopAfter: after}
+func serviceNode(name string, after ...string) wire.NodeInfo {
+	return wire.NodeInfo{Name: name, Kind: wire.KindService, Methods: []string{name + "(int) int"}, StopAfter: after}
 }
 
-func taskNode(name string) nodeInfo { return nodeInfo{Name: name, Kind: kindTask} }
+func taskNode(name string) wire.NodeInfo { return wire.NodeInfo{Name: name, Kind: wire.KindTask} }
 
 // wantActions compares the actions of a plan with the expected ones.
 func wantActions(t *testing.T, got []nodeAction, want ...nodeAction) {
@@ -102,7 +104,7 @@ func TestPlanStops(t *testing.T) {
 func TestPlanProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := planRun{started: map[int]int{}}
-		var nodes []nodeInfo
+		var nodes []wire.NodeInfo
 		for i := range rapid.IntRange(0, 6).Draw(t, "nodes") {
 			n := taskNode(string(rune('a' + i)))
 			if rapid.Bool().Draw(t, "service") {
@@ -141,19 +143,19 @@ type planRun struct {
 func (r *planRun) step(t *rapid.T, s situation) {
 	for _, a := range r.plan.dueActions(r.now, s) {
 		n := r.plan.nodes[a.node]
-		users := s.peers || slices.ContainsFunc(r.plan.nodes, func(o nodeState) bool { return o.info.Kind == kindTask && o.active() })
+		users := s.peers || slices.ContainsFunc(r.plan.nodes, func(o nodeState) bool { return o.info.Kind == wire.KindTask && o.active() })
 		switch {
 		case a.what == actStart:
 			if r.started[a.node]++; r.started[a.node] > 1+n.info.Restarts {
 				t.Fatalf("%s was started %d times", n.info.Name, r.started[a.node])
 			}
-		case n.info.Kind == kindService && users:
+		case n.info.Kind == wire.KindService && users:
 			t.Fatalf("service %s is asked to stop while others may call it", n.info.Name)
 		}
 	}
 	asked := 0
 	for _, n := range r.plan.nodes {
-		if n.info.Kind == kindService && n.running && !n.asked.IsZero() {
+		if n.info.Kind == wire.KindService && n.running && !n.asked.IsZero() {
 			asked++
 		}
 	}

@@ -9,15 +9,15 @@ import (
 	"sync"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/printable"
+	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/internal/wire"
 )
 
 // Half of the members of a job may go on if they know for certain that the other half is dead. If all
 // members of a launcher have died, nobody but the launcher knows it. So it tells the peers of other
 // launchers on its host, by their control sockets, which belong to the same user.
-
-// maxDead bounds the IDs in a request.
-const maxDead = 40
 
 // obituary is the result of telling others of deaths.
 type obituary struct {
@@ -35,7 +35,7 @@ func (ad *admission) bury(ids []elastic.ID) (string, error) {
 	for _, id := range ids {
 		g.Admin().Dead(id)
 	}
-	return fmt.Sprintf("%s dead", plural(len(ids), "peer is", "peers are")), nil
+	return fmt.Sprintf("%s dead", printable.Plural(len(ids), "peer is", "peers are")), nil
 }
 
 // herald tells the peers of other launchers of deaths, one request after the other.
@@ -71,20 +71,20 @@ func (s *supervisor) announced(o obituary) {
 // It returns true if one of them has confirmed it, or if none of them is a member. One that is stopped
 // may be one.
 func tellDead(name string, own []int, dead []elastic.ID) bool {
-	all, err := listControls()
+	all, err := ctl.List()
 	if err != nil {
 		return true
 	}
-	all = slices.DeleteFunc(all, func(n socketName) bool { return n.job != name || slices.Contains(own, n.pid) })
+	all = slices.DeleteFunc(all, func(n ctl.SocketName) bool { return n.Job != name || slices.Contains(own, n.PID) })
 	confirmed, silent := make([]bool, len(all)), make([]bool, len(all))
 	var asking sync.WaitGroup
 	for i, at := range all {
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), controlPeriod)
+			ctx, cancel := context.WithTimeout(context.Background(), ctl.ControlPeriod)
 			defer cancel()
 			var err error
-			for part := range slices.Chunk(dead, maxDead) {
-				if _, err = ask(ctx, at, request{Request: "dead", Dead: part}); err != nil {
+			for part := range slices.Chunk(dead, wire.MaxDead) {
+				if _, err = ctl.Ask(ctx, at, wire.Request{Request: "dead", Dead: part}); err != nil {
 					break
 				}
 			}

@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/ctl"
+	"github.com/elrun/elrun/launch/internal/wire"
 )
 
 // The peers of other launchers are told of all deaths, however many, and one member is enough. The own
 // processes are not asked.
 func TestTellDead(t *testing.T) {
-	dead := make([]elastic.ID, 2*maxDead+1)
+	dead := make([]elastic.ID, 2*wire.MaxDead+1)
 	for i := range dead {
 		dead[i] = peerID(i)
 	}
@@ -33,7 +35,7 @@ func TestTellDead(t *testing.T) {
 			var mu sync.Mutex
 			heard := 0
 			for i, wrong := range c.answers {
-				control, err := serveControl(socketName{job, i, os.Getpid()}, services{bury: func(ids []elastic.ID) (string, error) {
+				control, err := ctl.Serve(ctl.SocketName{Job: job, Index: i, PID: os.Getpid()}, ctl.Services{Bury: func(ids []elastic.ID) (string, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					if wrong == nil {
@@ -58,7 +60,7 @@ func TestBuryWithoutGroup(t *testing.T) {
 	if text, err := newAdmission("job").bury([]elastic.ID{"a"}); err == nil {
 		t.Errorf("got %q", text)
 	}
-	if _, err := decodeRequest([]byte(`{"request":"dead","dead":[` + "\"a\"" + `]}`)); err != nil {
+	if _, err := wire.DecodeRequest([]byte(`{"request":"dead","dead":[` + "\"a\"" + `]}`)); err != nil {
 		t.Error(err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/pause"
+	"github.com/elrun/elrun/launch/spec"
 	"github.com/elrun/elrun/transport/p2p"
 )
 
@@ -57,15 +58,15 @@ func (p *peer) widen() error {
 		return nil
 	}
 	// With an explicit address list the peer may listen on the network already.
-	if p.env.listen == listenAuto {
+	if p.env.Listen == spec.ListenAuto {
 		if err := host.Open(p2p.NetworkAddrs()); err != nil {
 			return err
 		}
 	}
 	// The peer is open if any of its addresses is reachable from other hosts.
 	switch {
-	case !onlyLoopback(host.Addrs()):
-	case p.env.listen == listenAuto:
+	case !spec.OnlyLoopback(host.Addrs()):
+	case p.env.Listen == spec.ListenAuto:
 		return errors.New("this host has no network but loopback")
 	default:
 		return errLocal

@@ -6,24 +6,27 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/elrun/elrun/launch/internal/hosts"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // TestOptionsAsSent fixes the names and values by which launchers pass options on: the start order
 // and the environment of a peer, and the order to the agent of another host.
 func TestOptionsAsSent(t *testing.T) {
-	o := Options{Program: "true", Args: []string{"-a"}, Peers: 2, Job: "m", Forward: []string{"A=1"}, Join: true, Ticket: "ticket",
-		Network:    Network{Transport: "direct", Encrypt: "always", Relay: "never", Listen: "all", LAN: true, PortMap: true, Site: "berlin"},
-		Remote:     Remote{SSH: "ssh -q", ConnectTimeout: 3 * time.Second, Dir: "/work", Detach: true},
-		Membership: Membership{JoinTimeout: time.Second, MinPeers: 3, Quorum: "any", RejoinTimeout: time.Minute, StateRate: 5}, Grace: 90 * time.Second}
-	o.defaults()
-	order := o.order()
+	o := spec.Options{Program: "true", Args: []string{"-a"}, Peers: 2, Job: "m", Forward: []string{"A=1"}, Join: true, Ticket: "ticket",
+		Network:    spec.Network{Transport: "direct", Encrypt: "always", Relay: "never", Listen: "all", LAN: true, PortMap: true, Site: "berlin"},
+		Remote:     spec.Remote{SSH: "ssh -q", ConnectTimeout: 3 * time.Second, Dir: "/work", Detach: true},
+		Membership: spec.Membership{JoinTimeout: time.Second, MinPeers: 3, Quorum: "any", RejoinTimeout: time.Minute, StateRate: 5}, Grace: 90 * time.Second}
+	o.Defaults()
+	order := commonOrder(&o)
 	order.Launcher, order.PID, order.HostKey = "", 0, nil
-	plan, err := o.plan("")
+	plan, err := hosts.PlanFor(&o, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	for _, message := range []any{order, plan.begin, (&supervisor{o: &o}).environment(0, 2).list()} {
+	for _, message := range []any{order, plan.Begin, (&supervisor{o: &o}).environment(0, 2).List()} {
 		text, err := json.Marshal(message)
 		if err != nil {
 			t.Fatal(err)

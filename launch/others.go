@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // status returns the Status for the control socket: the figures of this peer and its knowledge of
 // the other members. Each other peer of this host reports its own figures on its own socket.
-func (p *peer) status() Status {
+func (p *peer) status() spec.Status {
 	p.mu.Lock()
 	members, g := p.latest.Members, p.group
 	p.mu.Unlock()
@@ -22,10 +23,10 @@ func (p *peer) status() Status {
 }
 
 // describeOthers completes the entries of s without a report of their own, from members and heard.
-func describeOthers(s Status, members []elastic.Member, heard map[elastic.ID]time.Duration) Status {
+func describeOthers(s spec.Status, members []elastic.Member, heard map[elastic.ID]time.Duration) spec.Status {
 	for i := range s.Members {
 		m := &s.Members[i]
-		if m.State != stateUnknown {
+		if m.State != spec.StateUnknown {
 			continue
 		}
 		if b := s.Balanced; b != nil && len(b.Shares) == len(s.Members) {

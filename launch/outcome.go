@@ -5,18 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/internal/say"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
-
-// StatusQuorum is the exit status of a launcher, and of a peer, whose group gave up because too
-// few peers were left.
-const StatusQuorum = 75
 
 // errDisagree reports that peers have different results.
 var errDisagree = errors.New("peers report different results")
@@ -33,7 +33,7 @@ type outcome struct {
 	stopping bool           // elrun stop has asked all peers of this launcher to leave
 	// exits has the ends of all processes, in the order in which they ended; dones has the results
 	// that peers have reported.
-	exits   []Exit
+	exits   []spec.Exit
 	dones   []doneReport
 	member  bool      // a group was formed
 	mistake string    // the first mistake of the program that was reported; empty if none
@@ -46,9 +46,9 @@ type outcome struct {
 func (o outcome) ending() bool { return o.signal != 0 || o.stopping }
 
 // failures returns the processes that failed without a request to leave, in the order of their ends.
-func (o outcome) failures() (out []Exit) {
+func (o outcome) failures() (out []spec.Exit) {
 	for _, e := range o.exits {
-		if e.failed() && !e.Asked {
+		if e.Failed() && !e.Asked {
 			out = append(out, e)
 		}
 	}
@@ -63,8 +63,8 @@ func (o outcome) leaveSignal() syscall.Signal {
 		switch {
 		case !e.Asked:
 			return 0
-		case e.by != 0:
-			by = e.by
+		case e.By != 0:
+			by = e.By
 		}
 	}
 	return by
@@ -95,13 +95,13 @@ func (o outcome) status() int {
 }
 
 // cause returns the end of the process that is the cause of the others, if it is known.
-func (o outcome) cause() (Exit, bool) {
+func (o outcome) cause() (spec.Exit, bool) {
 	for _, e := range slices.Backward(o.exits) {
 		if e.Index == o.over.Cause {
 			return e, true
 		}
 	}
-	return Exit{}, false
+	return spec.Exit{}, false
 }
 
 // summary describes in one line how a job ended, "" if the result says it all. at is the step that the
@@ -109,25 +109,25 @@ func (o outcome) cause() (Exit, bool) {
 func (o outcome) summary(at string) string {
 	failures := o.failures()
 	// after has the failures of peers that had already reported the result.
-	after := slices.DeleteFunc(slices.Clone(failures), func(e Exit) bool { return !e.result })
+	after := slices.DeleteFunc(slices.Clone(failures), func(e spec.Exit) bool { return !e.Result })
 	switch o.end() {
 	case job.JobInterrupted, job.JobGroupless: // nobody needs a reason
 		return ""
 	case job.JobMistaken:
-		return clip("the job fails by a mistake of its program: "+o.formatMistake(), lineRoom)
+		return wire.Clip("the job fails by a mistake of its program: "+o.formatMistake(), say.LineRoom)
 	case job.JobDisagrees:
 		_, err := agreeDone(o.dones)
 		return fmt.Sprint(err)
 	case job.JobSpoiled:
-		return "the job fails: it had a result, but then " + formatExits(after)
+		return "the job fails: it had a result, but then " + say.FormatExits(after)
 	case job.JobFinished:
 		switch {
 		case len(failures) == 0:
 			return ""
 		case len(after) == len(failures):
-			return "the job finished, though at its end " + formatExits(failures)
+			return "the job finished, though at its end " + say.FormatExits(failures)
 		}
-		return "the job finished, but before its end " + formatExits(failures)
+		return "the job finished, but before its end " + say.FormatExits(failures)
 	case job.JobStopped:
 		if !o.member {
 			return "the job was stopped before all had joined: it has no result"
@@ -138,13 +138,13 @@ func (o outcome) summary(at string) string {
 	case job.JobUnclosed:
 		return "the job did not finish: its peers have ended" + at + " without the end of their loops; end a loop by Turn.Stop, and close the group"
 	case job.JobRefused:
-		return clip(o.formatRefusal(), lineRoom)
+		return wire.Clip(o.formatRefusal(), say.LineRoom)
 	}
 	switch e, ok := o.cause(); {
 	case ok:
-		return "the job did not finish; likely cause: " + formatExits([]Exit{e})
+		return "the job did not finish; likely cause: " + say.FormatExits([]spec.Exit{e})
 	case len(failures) > 0:
-		return "the job did not finish; likely cause: " + formatExits(failures[:1])
+		return "the job did not finish; likely cause: " + say.FormatExits(failures[:1])
 	}
 	return ""
 }
@@ -177,86 +177,12 @@ func (o outcome) formatAbort(a job.Abort) string {
 		}
 		return fmt.Sprintf("peer %d could not be started", a.Who)
 	case job.Mistaken:
-		return clip("the job fails by a mistake of its program: "+o.mistake, maxNote)
+		return wire.Clip("the job fails by a mistake of its program: "+o.mistake, wire.MaxNote)
 	}
 	if o.stopping {
 		return "elrun stop has ended the job"
 	}
 	return "the job is ending"
-}
-
-// shownExits bounds the number of different ends of processes in a line.
-const shownExits = 2
-
-// formatExits describes how processes ended, in one line. Processes that ended alike are described
-// together.
-func formatExits(exits []Exit) string {
-	groups := groupExits(exits)
-	var parts []string
-	more := 0
-	for i, g := range groups {
-		if i < shownExits {
-			parts = append(parts, formatAlike(g))
-		} else {
-			more += len(g)
-		}
-	}
-	if more > 0 {
-		parts = append(parts, fmt.Sprintf("%d more failed", more))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// groupExits groups processes that ended alike. Groups and their members keep the order of exits.
-func groupExits(exits []Exit) (groups [][]Exit) {
-	for _, e := range exits {
-		i := slices.IndexFunc(groups, func(g []Exit) bool { return g[0].String() == e.String() })
-		if i < 0 {
-			groups = append(groups, []Exit{e})
-			continue
-		}
-		groups[i] = append(groups[i], e)
-	}
-	return groups
-}
-
-// maxIndices bounds the text of formatIndices, in bytes.
-const maxIndices = 60
-
-// formatAlike describes processes that ended alike, as in "peers 0-3 exited with status 1". A peer that was
-// started again may have ended several times.
-func formatAlike(exits []Exit) string {
-	last := exits[len(exits)-1]
-	if !slices.ContainsFunc(exits, func(e Exit) bool { return e.Index != last.Index }) {
-		return fmt.Sprintf("peer %d (pid %d) %v", last.Index, last.PID, last)
-	}
-	var indices []int
-	for _, e := range exits {
-		indices = append(indices, e.Index)
-	}
-	list := formatIndices(indices)
-	if len(list) > maxIndices {
-		return fmt.Sprintf("%d peers, as peer %d (pid %d), %v", len(exits), exits[0].Index, exits[0].PID, strings.Replace(exits[0].String(), "was ", "were ", 1))
-	}
-	return fmt.Sprintf("peers %s %s", list, strings.Replace(exits[0].String(), "was ", "were ", 1))
-}
-
-// formatIndices lists indices in ascending order, as in "0-3, 7".
-func formatIndices(indices []int) string {
-	slices.Sort(indices)
-	var parts []string
-	for i := 0; i < len(indices); {
-		last := i
-		for last+1 < len(indices) && indices[last+1] <= indices[last]+1 {
-			last++
-		}
-		part := strconv.Itoa(indices[i])
-		if indices[last] > indices[i] {
-			part += "-" + strconv.Itoa(indices[last])
-		}
-		parts, i = append(parts, part), last+1
-	}
-	return strings.Join(parts, ", ")
 }
 
 // shownDigits is the number of digits of a digest in messages; they distinguish two digests.
@@ -279,7 +205,7 @@ func agreeDone(reports []doneReport) (*event.Done, error) {
 			a = b
 		case b.done.SHA256 != "" && b.done.SHA256 != a.done.SHA256:
 			return nil, fmt.Errorf("%w: sha256 of peer %d is %s, of peer %d %s",
-				errDisagree, a.index, clip(a.done.SHA256, shownDigits), b.index, clip(b.done.SHA256, shownDigits))
+				errDisagree, a.index, wire.Clip(a.done.SHA256, shownDigits), b.index, wire.Clip(b.done.SHA256, shownDigits))
 		}
 	}
 	tested := slices.DeleteFunc(slices.Clone(reports), func(r doneReport) bool { return r.done.Accuracy == nil && r.done.Loss == nil })
@@ -288,4 +214,19 @@ func agreeDone(reports []doneReport) (*event.Done, error) {
 		a.done.Accuracy, a.done.Loss = best.done.Accuracy, best.done.Loss
 	}
 	return &a.done, nil
+}
+
+// recordEnd records how the job ended, on this host and on the hosts of its peers. reason is one
+// line, or "".
+func (r *runner) recordEnd(status int, done *event.Done, reason string) {
+	if !r.outcome.member { // no peer was ever a member
+		return
+	}
+	s := spec.Status{Job: r.o.Job, Step: r.report.Progress.Step, Of: r.report.Progress.Of, Ended: &spec.Ended{Began: r.begun, At: time.Now(),
+		Status: status, Outcome: ctl.FormatOutcome(status, r.outcome.signal, r.outcome.end() == job.JobStopped), Reason: reason}}
+	if done != nil {
+		s.Step, s.Ended.Result = max(s.Step, done.Steps), done.Line()
+	}
+	_ = ctl.WriteEnded(s) // ignore errors: a container without a folder for records needs none
+	r.procs.hosts.Broadcast(wire.Frame{Order: wire.Order{Ended: &s}})
 }

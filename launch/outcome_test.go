@@ -8,6 +8,7 @@ import (
 
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 func TestAgreeDone(t *testing.T) {
@@ -36,19 +37,19 @@ func TestAgreeDone(t *testing.T) {
 // The end of the job decides, except after a signal to the launcher or to its agents, and after a mistake.
 func TestStatusOfJob(t *testing.T) {
 	over := func(status int, v job.Verdict) *job.Over { return &job.Over{Status: status, Verdict: v, Cause: -1} }
-	asked := Exit{Asked: true, by: syscall.SIGTERM}
+	asked := spec.Exit{Asked: true, By: syscall.SIGTERM}
 	for name, c := range map[string]struct {
 		o    outcome
 		want int
 	}{
 		"finished":                                {outcome{over: over(0, job.JobFinished)}, 0},
-		"gave up":                                 {outcome{over: over(StatusQuorum, job.JobGaveUp)}, StatusQuorum},
+		"gave up":                                 {outcome{over: over(spec.StatusQuorum, job.JobGaveUp)}, spec.StatusQuorum},
 		"interrupted":                             {outcome{over: over(130, job.JobInterrupted), signal: syscall.SIGINT}, 130},
 		"a signal after the end":                  {outcome{over: over(0, job.JobFinished), signal: syscall.SIGINT}, 130},
 		"a mistake that is found after the end":   {outcome{over: over(0, job.JobFinished), mistake: "other lengths"}, 1},
-		"their agents asked all to leave":         {outcome{over: over(0, job.JobStopped), exits: []Exit{asked, asked}, member: true}, 143},
-		"an agent asked some, the others went on": {outcome{over: over(0, job.JobStopped), exits: []Exit{asked, {}}, member: true}, 0},
-		"agents asked after the end":              {outcome{over: over(0, job.JobFinished), exits: []Exit{asked, asked}, member: true}, 0},
+		"their agents asked all to leave":         {outcome{over: over(0, job.JobStopped), exits: []spec.Exit{asked, asked}, member: true}, 143},
+		"an agent asked some, the others went on": {outcome{over: over(0, job.JobStopped), exits: []spec.Exit{asked, {}}, member: true}, 0},
+		"agents asked after the end":              {outcome{over: over(0, job.JobFinished), exits: []spec.Exit{asked, asked}, member: true}, 0},
 	} {
 		if got := c.o.status(); got != c.want {
 			t.Errorf("%s: status %d, want %d", name, got, c.want)
@@ -58,25 +59,25 @@ func TestStatusOfJob(t *testing.T) {
 
 // The last line says what has become of the job, and who is the cause.
 func TestSummary(t *testing.T) {
-	killed, failed := Exit{Index: 1, PID: 7, Code: -1, Signal: syscall.SIGKILL}, Exit{Index: 2, PID: 8, Code: 3}
-	unsaved := Exit{Index: 2, PID: 8, Code: 3, result: true}
+	killed, failed := spec.Exit{Index: 1, PID: 7, Code: -1, Signal: syscall.SIGKILL}, spec.Exit{Index: 2, PID: 8, Code: 3}
+	unsaved := spec.Exit{Index: 2, PID: 8, Code: 3, Result: true}
 	for name, c := range map[string]struct {
 		over    job.Over
-		exits   []Exit
+		exits   []spec.Exit
 		mistake string
 		want    string
 	}{
-		"finished":                 {job.Over{Verdict: job.JobFinished, Cause: -1}, []Exit{{}}, "", ""},
-		"finished after a death":   {job.Over{Verdict: job.JobFinished, Cause: -1}, []Exit{killed, {}}, "", "the job finished, but before its end peer 1 (pid 7) was killed by signal 9 (killed)"},
-		"finished before a death":  {job.Over{Verdict: job.JobFinished, Cause: -1}, []Exit{unsaved, {}}, "", "the job finished, though at its end peer 2 (pid 8) exited with status 3"},
-		"stopped":                  {job.Over{Verdict: job.JobStopped, Cause: -1}, []Exit{killed, {Asked: true}}, "", "the job was stopped at step 3 of 10: it has no result"},
-		"failed":                   {job.Over{Verdict: job.JobFailed, Cause: 2}, []Exit{killed, failed}, "", "the job did not finish; likely cause: peer 2 (pid 8) exited with status 3"},
-		"gave up":                  {job.Over{Verdict: job.JobGaveUp, Cause: 1}, []Exit{killed, failed}, "", "the job did not finish; likely cause: peer 1 (pid 7) was killed by signal 9 (killed)"},
-		"failed without a cause":   {job.Over{Verdict: job.JobFailed, Cause: -1}, []Exit{failed}, "", "the job did not finish; likely cause: peer 2 (pid 8) exited with status 3"},
-		"spoiled":                  {job.Over{Verdict: job.JobSpoiled, Cause: 2}, []Exit{killed, unsaved}, "", "the job fails: it had a result, but then peer 2 (pid 8) exited with status 3"},
-		"a mistake hides the rest": {job.Over{Verdict: job.JobFailed, Cause: 2}, []Exit{failed}, "other lengths", "the job fails by a mistake of its program: other lengths"},
-		"without a group":          {job.Over{Verdict: job.JobGroupless, Cause: -1}, []Exit{{}}, "", ""},
-		"without the end of a loop": {job.Over{Verdict: job.JobUnclosed, Cause: -1}, []Exit{{}}, "",
+		"finished":                 {job.Over{Verdict: job.JobFinished, Cause: -1}, []spec.Exit{{}}, "", ""},
+		"finished after a death":   {job.Over{Verdict: job.JobFinished, Cause: -1}, []spec.Exit{killed, {}}, "", "the job finished, but before its end peer 1 (pid 7) was killed by signal 9 (killed)"},
+		"finished before a death":  {job.Over{Verdict: job.JobFinished, Cause: -1}, []spec.Exit{unsaved, {}}, "", "the job finished, though at its end peer 2 (pid 8) exited with status 3"},
+		"stopped":                  {job.Over{Verdict: job.JobStopped, Cause: -1}, []spec.Exit{killed, {Asked: true}}, "", "the job was stopped at step 3 of 10: it has no result"},
+		"failed":                   {job.Over{Verdict: job.JobFailed, Cause: 2}, []spec.Exit{killed, failed}, "", "the job did not finish; likely cause: peer 2 (pid 8) exited with status 3"},
+		"gave up":                  {job.Over{Verdict: job.JobGaveUp, Cause: 1}, []spec.Exit{killed, failed}, "", "the job did not finish; likely cause: peer 1 (pid 7) was killed by signal 9 (killed)"},
+		"failed without a cause":   {job.Over{Verdict: job.JobFailed, Cause: -1}, []spec.Exit{failed}, "", "the job did not finish; likely cause: peer 2 (pid 8) exited with status 3"},
+		"spoiled":                  {job.Over{Verdict: job.JobSpoiled, Cause: 2}, []spec.Exit{killed, unsaved}, "", "the job fails: it had a result, but then peer 2 (pid 8) exited with status 3"},
+		"a mistake hides the rest": {job.Over{Verdict: job.JobFailed, Cause: 2}, []spec.Exit{failed}, "other lengths", "the job fails by a mistake of its program: other lengths"},
+		"without a group":          {job.Over{Verdict: job.JobGroupless, Cause: -1}, []spec.Exit{{}}, "", ""},
+		"without the end of a loop": {job.Over{Verdict: job.JobUnclosed, Cause: -1}, []spec.Exit{{}}, "",
 			"the job did not finish: its peers have ended at step 3 of 10 without the end of their loops; end a loop by Turn.Stop, and close the group"},
 	} {
 		o := outcome{exits: c.exits, member: true, over: &c.over, mistake: c.mistake}
@@ -88,7 +89,7 @@ func TestSummary(t *testing.T) {
 
 // After elrun stop the line says so also before all had joined.
 func TestSummaryBeforeTheFirstView(t *testing.T) {
-	o := outcome{exits: []Exit{{Code: -1, Signal: syscall.SIGTERM, Asked: true}}, stopping: true, over: &job.Over{Verdict: job.JobStopped}}
+	o := outcome{exits: []spec.Exit{{Code: -1, Signal: syscall.SIGTERM, Asked: true}}, stopping: true, over: &job.Over{Verdict: job.JobStopped}}
 	if got := o.summary(" at step 0 of 10"); got != "the job was stopped before all had joined: it has no result" {
 		t.Errorf("got %q", got)
 	}
@@ -109,7 +110,7 @@ func TestFormatRefusal(t *testing.T) {
 
 // A peer that waits learns why there is no job to join.
 func TestFormatAbort(t *testing.T) {
-	o := outcome{exits: []Exit{{Index: 1, Code: 3}}, mistake: "other lengths"}
+	o := outcome{exits: []spec.Exit{{Index: 1, Code: 3}}, mistake: "other lengths"}
 	for want, a := range map[string]job.Abort{
 		"peer 1 exited with status 3 before all had joined":        {Why: job.EndedEarly, Who: 1},
 		"peer 2 could not be started":                              {Why: job.EndedEarly, Who: 2},

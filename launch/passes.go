@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
@@ -15,14 +16,14 @@ const passPeriod = time.Second
 
 // passes passes the launcher's signatures of new identities from the goroutine that reads the
 // launcher's messages to the call of wait. It is a channel of capacity 1 with the latest pass.
-type passes chan pass
+type passes chan wire.Pass
 
 // newPasses returns passes without a pass.
 func newPasses() passes { return make(passes, 1) }
 
 // put stores a pass for wait. It replaces an unread pass, which belongs to an earlier identity.
 // Only one goroutine may call it.
-func (c passes) put(got pass) {
+func (c passes) put(got wire.Pass) {
 	select {
 	case <-c:
 	default:
@@ -55,14 +56,14 @@ func (c passes) wait(ctx context.Context, self elastic.ID, gone <-chan struct{})
 	}
 }
 
-// credential returns the credential of a peer that has a pass of the launcher that began the job.
-func (o *startOrder) credential(job string, signature []byte) ticket.Credential {
+// credentialOf returns the credential of a peer that has a pass of the launcher that began the job.
+func credentialOf(o *wire.StartOrder, job string, signature []byte) ticket.Credential {
 	c := ticket.Credential{Request: ticket.Request{Name: ticket.NameOf(job), Identity: ticket.IdentityOf(job, o.Root)}}
 	return c.With(ticket.ClaimOf(o.Root, signature), o.Root)
 }
 
 // searchFlags returns the flags by which peers look for members.
-func (o *startOrder) searchFlags() string {
+func searchFlags(o *wire.StartOrder) string {
 	switch {
 	case !o.DHT:
 		return "--lan"

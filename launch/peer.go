@@ -10,6 +10,10 @@ import (
 	"sync"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/ctl"
+	"github.com/elrun/elrun/launch/internal/proc"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 	"github.com/elrun/elrun/transport/p2p"
 	"github.com/elrun/elrun/transport/ticket"
 )
@@ -18,8 +22,8 @@ import (
 // change, and its knowledge of the other members.
 type peer struct {
 	a     *agent
-	env   environment
-	order startOrder // the launcher's answer to hello
+	env   wire.Environment
+	order wire.StartOrder // the launcher's answer to hello
 	// knownAlive is the member that has just admitted this peer, and so is alive; nil once contacts has
 	// returned it.
 	knownAlive []elastic.Member
@@ -28,7 +32,7 @@ type peer struct {
 	p2pHost   *p2p.Host      // host of the present identity
 	group     *elastic.Group // nil until the group is joined
 	id        *identity
-	latest    known               // the last view that was entered
+	latest    wire.Known          // the last view that was entered
 	public    bool                // the job is announced on the local network
 	openAsked map[elastic.ID]bool // members that were asked to listen on the network
 
@@ -46,7 +50,7 @@ type peer struct {
 
 // open makes a fresh identity, which begins to listen.
 func (p *peer) open(ctx context.Context) error {
-	listen := p.env.listen
+	listen := p.env.Listen
 	if p.isWide() {
 		listen = openListen(listen)
 	}
@@ -54,15 +58,15 @@ func (p *peer) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	host, err := p2p.Listen(ctx, p2p.Config{Job: p.env.job, ListenAddrs: addrs, Path: p.env.transport,
-		Encrypt: p.env.encrypt, Relay: p.env.relay, OnOpen: p.widen, OnVersion: p.a.refusedVersion, Admission: p.admission.answer, HostKey: p.order.HostKey})
+	host, err := p2p.Listen(ctx, p2p.Config{Job: p.env.Job, ListenAddrs: addrs, Path: p.env.Transport,
+		Encrypt: p.env.Encrypt, Relay: p.env.Relay, OnOpen: p.widen, OnVersion: p.a.refusedVersion, Admission: p.admission.answer, HostKey: p.order.HostKey})
 	if err != nil {
 		return err
 	}
-	host.EndsReportedBy(p.order.watcher())
+	host.EndsReportedBy(p.order.Watcher())
 	name, _ := os.Hostname() // appears in messages only; an unknown name stays empty
-	self := elastic.Member{ID: host.ID(), Index: p.env.index, Host: name, Addrs: host.Addrs(), Launcher: p.order.Launcher, Process: processName(),
-		Machine: machineID(p.env.job), Site: p.env.site}
+	self := elastic.Member{ID: host.ID(), Index: p.env.Index, Host: name, Addrs: host.Addrs(), Launcher: p.order.Launcher, Process: proc.ProcessName(),
+		Machine: machineID(p.env.Job), Site: p.env.Site}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.p2pHost, p.id = host, newIdentity(host.Endpoint(self), host, p.onView)
@@ -84,7 +88,7 @@ func (p *peer) mapPorts(id *identity) {
 // onPortsMapped handles the result of the port mapping.
 func (p *peer) onPortsMapped(err error) {
 	if err != nil {
-		p.a.post(message{Note: clipNote(fmt.Sprintf("--port-map: %s: switch NAT-PMP or UPnP on at the router, or let it forward the ports of --listen", inner(err)))}, history)
+		p.a.post(wire.Message{Note: wire.ClipNote(fmt.Sprintf("--port-map: %s: switch NAT-PMP or UPnP on at the router, or let it forward the ports of --listen", inner(err)))}, wire.History)
 		return
 	}
 	p.report()
@@ -109,7 +113,7 @@ func (p *peer) undiscovered(err error) {
 	if errors.Is(err, p2p.ErrNoNetwork) {
 		what = "these peers have no network but loopback"
 	}
-	p.a.post(message{Note: clipNote(fmt.Sprintf("--lan: %s, so others are not found: use a ticket of a live member, or --dht (%s)", what, inner(err)))}, history)
+	p.a.post(wire.Message{Note: wire.ClipNote(fmt.Sprintf("--lan: %s, so others are not found: use a ticket of a live member, or --dht (%s)", what, inner(err)))}, wire.History)
 }
 
 // admit gets the right to join for the present identity. A peer of the first view needs no such
@@ -120,7 +124,7 @@ func (p *peer) admit(ctx context.Context) error {
 	case len(p.order.Peers) > 0:
 		err = p.id.joinFirstView(p.order.Peers)
 	case len(p.order.Pass) > 0:
-		p.id.setCredential(p.order.credential(p.env.job, p.order.Pass))
+		p.id.setCredential(credentialOf(&p.order, p.env.Job, p.order.Pass))
 	default:
 		err = p.useTicket(ctx)
 	}
@@ -128,7 +132,7 @@ func (p *peer) admit(ctx context.Context) error {
 		return err
 	}
 	p.mu.Lock()
-	p.latest = known{Members: p.order.Peers}
+	p.latest = wire.Known{Members: p.order.Peers}
 	p.mu.Unlock()
 	return nil
 }
@@ -153,12 +157,12 @@ func (p *peer) useTicket(ctx context.Context) error {
 	}
 	// People at the launcher get the cause, and one line for each address that was tried.
 	if err != nil {
-		p.a.post(message{Note: clipNote(inner(err))}, history)
+		p.a.post(wire.Message{Note: wire.ClipNote(inner(err))}, wire.History)
 	}
 	var lines *searchError
 	if errors.As(err, &lines) && len(lines.lines) > 1 {
 		for _, l := range lines.lines {
-			p.a.post(message{Note: clipNote("tried " + l)}, history)
+			p.a.post(wire.Message{Note: wire.ClipNote("tried " + l)}, wire.History)
 		}
 	}
 	return err
@@ -166,8 +170,8 @@ func (p *peer) useTicket(ctx context.Context) error {
 
 // localTicketFromPeer gets a ticket from a peer of the job on this host.
 func (p *peer) localTicketFromPeer(ctx context.Context, t *ticket.Ticket) error {
-	j := &Job{name: p.env.job}
-	k, err := j.askTicket(ctx, request{Request: "ticket", ValidMS: localTicket.Milliseconds(), Local: true})
+	j := ctl.Of(p.env.Job)
+	k, err := j.AskTicket(ctx, wire.Request{Request: "ticket", ValidMS: localTicket.Milliseconds(), Local: true})
 	if err != nil {
 		return err
 	}
@@ -180,9 +184,9 @@ func (p *peer) localTicketFromPeer(ctx context.Context, t *ticket.Ticket) error 
 
 // showTicket shows a ticket to members until one admits this peer.
 func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
-	in, err := p.id.findAdmission(ctx, t.Credential(string(p.id.ep.Self.ID)), t.Addrs, p.found.members, cmp.Or(p.order.JoinTimeout, defaultJoin))
+	in, err := p.id.findAdmission(ctx, t.Credential(string(p.id.ep.Self.ID)), t.Addrs, p.found.members, cmp.Or(p.order.JoinTimeout, spec.DefaultJoin))
 	if err != nil && len(p.found.members()) == 0 && (p.order.LAN || p.order.DHT) {
-		err = fmt.Errorf("%w; nobody was found by %s", err, p.order.searchFlags())
+		err = fmt.Errorf("%w; nobody was found by %s", err, searchFlags(&p.order))
 	}
 	if err != nil {
 		return err
@@ -207,7 +211,7 @@ func (p *peer) renewIdentity(ctx context.Context) (elastic.Endpoint, error) {
 	}
 	self := p.id.ep.Self.ID
 	p.p2pHost.Learn(p.known().Members)
-	c := old.Credential(p.env.job, ticket.Identity{}, string(self))
+	c := old.Credential(p.env.Job, ticket.Identity{}, string(self))
 	p.a.renew(p.id.ep.Self)
 	if t, err := ticket.Parse(p.order.Ticket); err == nil {
 		c = c.With(t.Signer().Claim(string(self)), t.Signer().ID)
@@ -224,7 +228,7 @@ func (p *peer) renewIdentity(ctx context.Context) (elastic.Endpoint, error) {
 // to the launcher, so that later peers find the group.
 func (p *peer) onView(v elastic.View) {
 	p.mu.Lock()
-	p.latest.Epoch, p.latest.Members, p.latest.Tickets = v.Epoch, p.p2pHost.Complete(v.Members), ticketsOf(v)
+	p.latest.Epoch, p.latest.Members, p.latest.Tickets = v.Epoch, p.p2pHost.Complete(v.Members), wire.TicketsOf(v)
 	id := p.id
 	p.mu.Unlock()
 	id.disconnect(v.Barred)
@@ -247,14 +251,14 @@ func (p *peer) report() {
 	if k.Open {
 		k.Members = host.Complete(k.Members) // members may have begun to listen on the network since
 	}
-	p.a.post(message{Known: &k}, history)
+	p.a.post(wire.Message{Known: &k}, wire.History)
 	if k.Open {
 		p.publish() // the peer that made the ticket may be gone
 	}
 }
 
 // known returns this peer's knowledge of its group.
-func (p *peer) known() known {
+func (p *peer) known() wire.Known {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.latest
@@ -275,7 +279,7 @@ func (p *peer) contacts() []elastic.Member {
 
 // handleOrder carries out a launcher's order after its answer to hello. It does not block. A peer that is
 // told Again says hello another time, unless it has become a member meanwhile.
-func (p *peer) handleOrder(g *elastic.Group, m message) {
+func (p *peer) handleOrder(g *elastic.Group, m wire.Message) {
 	switch {
 	case m.Pass != nil:
 		p.passes.put(*m.Pass)
@@ -289,20 +293,20 @@ func (p *peer) handleOrder(g *elastic.Group, m message) {
 				p.mu.Lock()
 				self := p.id.ep.Self
 				p.mu.Unlock()
-				p.a.post(message{Hello: &self}, result)
+				p.a.post(wire.Message{Hello: &self}, wire.Result)
 			}
 		}()
 	case m.Start != nil && len(m.Start.Peers) > 0:
 		p.mu.Lock()
 		id := p.id
-		p.latest = known{Members: m.Start.Peers}
+		p.latest = wire.Known{Members: m.Start.Peers}
 		p.mu.Unlock()
 		_ = id.joinFirstView(m.Start.Peers) // an invalid address concerns one member only
 		g.Admin().Begin(m.Start.Peers)
 	case m.Start != nil: // members live after all
 		p.mu.Lock()
 		if p.latest.Epoch == 0 {
-			p.latest = known{Members: m.Start.Contacts}
+			p.latest = wire.Known{Members: m.Start.Contacts}
 		}
 		p.mu.Unlock()
 		g.Admin().Resume()

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+
+	"github.com/elrun/elrun/launch/internal/wire"
 )
 
 // Between hosts the processes of a program use TLS 1.3. Both ends derive the same key from a
@@ -21,8 +23,8 @@ import (
 
 // programTLS returns the TLS configuration of both ends.
 func programTLS(secret []byte) (*tls.Config, error) {
-	if len(secret) != secretSize {
-		return nil, fmt.Errorf("the launcher has sent a secret of %d bytes, want %d", len(secret), secretSize)
+	if len(secret) != wire.SecretSize {
+		return nil, fmt.Errorf("the launcher has sent a secret of %d bytes, want %d", len(secret), wire.SecretSize)
 	}
 	seed, err := hkdf.Key(sha256.New, secret, nil, "elrun program", ed25519.SeedSize)
 	if err != nil {

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/proc"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // A sample that ends the process of a peer would end all of them, one after the other, because the
@@ -30,87 +33,45 @@ const (
 	decisionPatience = 2 * time.Second
 	// decisionLimit is how long a peer waits for the decision of a launcher that may be stopped.
 	decisionLimit = 5 * time.Second
-	// maxRetryOf and maxRetrySamples bound the lists in a retryOrder.
-	maxRetryOf, maxRetrySamples = 2 * maxPeers, 64
-	// shownSamples is the number of samples in a line.
-	shownSamples = 8
 	// shellSignal is the exit status of a shell whose program was ended by signal 0; signal n has n
 	// more.
 	shellSignal, maxSignal = 128, 64
 )
 
-// retryOrder reports that a peer is about to compute a part again, see elastic.Retry. Step is 0 when
-// the peer has computed the part of its last retryOrder.
-type retryOrder struct {
-	Seq     int      `json:"seq"`
-	Step    int64    `json:"step"`
-	Samples []int    `json:"samples,omitempty"`
-	More    int      `json:"more,omitempty"` // number of samples that are not in Samples
-	Of      []string `json:"of,omitempty"`   // short IDs
-}
-
-// decision is the answer to the retryOrder with the same Seq. Mistake is "" if the part may be
-// computed.
-type decision struct {
-	Seq     int    `json:"seq"`
-	Mistake string `json:"mistake,omitempty"`
-}
-
-// check returns an error for a retryOrder that no correct peer sends.
-func (o retryOrder) check() error {
-	if o.Step < 0 || o.More < 0 || len(o.Samples) > maxRetrySamples || len(o.Of) > maxRetryOf {
-		return fmt.Errorf("a part of step %d with %d samples of %d peers: want at most %d and %d", o.Step, len(o.Samples), len(o.Of), maxRetrySamples, maxRetryOf)
-	}
-	return nil
-}
-
-// String describes the part, as in "step 12, samples 7, 1234".
-func (o retryOrder) String() string {
-	var shown []string
-	for _, s := range o.Samples[:min(shownSamples, len(o.Samples))] {
-		shown = append(shown, fmt.Sprint(s))
-	}
-	text := fmt.Sprintf("step %d, samples %s", o.Step, strings.Join(shown, ", "))
-	if more := len(o.Samples) - len(shown) + o.More; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}
-
 // repeats finds a part that ends the processes of its peers, from what a launcher knows. It does no
 // I/O, reads no clock, and is not safe for concurrent use.
 type repeats struct {
-	parts   map[int]retryOrder // by local index: the part that the peer computes again
-	deaths  map[string]death   // by short ID: members that have ended by themselves
-	open    []openRetry        // without an answer
-	mistake string             // the first part that has ended two processes, with the cause; "" for none
-	told    bool               // the job has been told of the mistake
+	parts   map[int]wire.RetryOrder // by local index: the part that the peer computes again
+	deaths  map[string]death        // by short ID: members that have ended by themselves
+	open    []openRetry             // without an answer
+	mistake string                  // the first part that has ended two processes, with the cause; "" for none
+	told    bool                    // the job has been told of the mistake
 }
 
 // peerMessage is a message to one peer.
 type peerMessage struct {
 	to  int
-	msg message
+	msg wire.Message
 }
 
 // death is the end of a process by itself.
 type death struct {
-	exit  Exit
-	part  retryOrder // that it computed again; zero for none
+	exit  spec.Exit
+	part  wire.RetryOrder // that it computed again; zero for none
 	words *lastWords
 }
 
-// openRetry is a retryOrder without an answer.
+// openRetry is a RetryOrder without an answer.
 type openRetry struct {
 	from  int // local index
-	order retryOrder
+	order wire.RetryOrder
 	since time.Time
 }
 
-// begin records a retryOrder of peer from.
-func (r *repeats) begin(from int, o retryOrder, now time.Time) {
+// begin records a RetryOrder of peer from.
+func (r *repeats) begin(from int, o wire.RetryOrder, now time.Time) {
 	if r.parts == nil {
-		r.parts, r.deaths = make(map[int]retryOrder), make(map[string]death)
+		r.parts, r.deaths = make(map[int]wire.RetryOrder), make(map[string]death)
 	}
 	if o.Step == 0 {
 		delete(r.parts, from)
@@ -127,23 +88,17 @@ func (r *repeats) forget(from int) {
 }
 
 // ended records the end of the process of the member with a short ID.
-func (r *repeats) ended(short string, e Exit, words *lastWords) {
+func (r *repeats) ended(short string, e spec.Exit, words *lastWords) {
 	part := r.parts[e.Index]
 	delete(r.parts, e.Index)
 	r.forget(e.Index)
-	if short == "" || !e.byItself() {
+	if short == "" || !endedByItself(e) {
 		return
 	}
 	if r.deaths == nil {
-		r.parts, r.deaths = make(map[int]retryOrder), make(map[string]death)
+		r.parts, r.deaths = make(map[int]wire.RetryOrder), make(map[string]death)
 	}
 	r.deaths[short] = death{e, part, words}
-}
-
-// byItself reports whether the process ended with a status that its program chose, and not as asked.
-// A shell passes the signal that has ended its program on as a status.
-func (e Exit) byItself() bool {
-	return e.Code > 0 && e.Signal == 0 && !e.Asked && !e.Lost && e.Code != StatusQuorum && (e.Code <= shellSignal || e.Code > shellSignal+maxSignal)
 }
 
 // judge looks for two deaths in the same part. wait is true if there are such deaths, but what the
@@ -162,7 +117,7 @@ func (r *repeats) judge(now time.Time) (wait bool) {
 			if more, sure := second.words.report(); !known || sure && text == "" {
 				text, known = more, sure
 			}
-			if !known && now.Sub(second.exit.at) < leftover {
+			if !known && now.Sub(second.exit.At) < proc.Leftover {
 				return true
 			}
 			r.mistake = fmt.Sprintf("%v: peers %d and %d %v", second.part, first.exit.Index, second.exit.Index, second.exit)
@@ -185,7 +140,7 @@ func (r *repeats) decisions(now time.Time, running func(short string) (index int
 		if r.mistake == "" && now.Sub(o.since) < decisionPatience && r.mayEndAgain(o.order.Of, running) {
 			return false
 		}
-		out = append(out, peerMessage{o.from, message{Decision: &decision{o.order.Seq, r.mistake}}})
+		out = append(out, peerMessage{o.from, wire.Message{Decision: &wire.Decision{Seq: o.order.Seq, Mistake: r.mistake}}})
 		return true
 	})
 	return out
@@ -221,17 +176,17 @@ func (s *supervisor) judge(now time.Time) {
 
 // retry implements elastic.Config.OnRetry.
 func (a *agent) retry(ctx context.Context, r elastic.Retry) (done func(), err error) {
-	o := retryOrder{Step: r.Step, Samples: r.Samples[:min(len(r.Samples), maxRetrySamples)]}
+	o := wire.RetryOrder{Step: r.Step, Samples: r.Samples[:min(len(r.Samples), wire.MaxRetrySamples)]}
 	o.More = len(r.Samples) - len(o.Samples)
-	for _, id := range r.Of[:min(len(r.Of), maxRetryOf)] {
+	for _, id := range r.Of[:min(len(r.Of), wire.MaxRetryOf)] {
 		o.Of = append(o.Of, id.Short())
 	}
 	a.mu.Lock()
 	a.seq++
 	o.Seq = a.seq
 	a.mu.Unlock()
-	a.post(message{Retry: &o}, result)
-	done = func() { a.post(message{Retry: &retryOrder{}}, result) }
+	a.post(wire.Message{Retry: &o}, wire.Result)
+	done = func() { a.post(wire.Message{Retry: &wire.RetryOrder{}}, wire.Result) }
 	limit := time.NewTimer(decisionLimit)
 	defer limit.Stop()
 	for {
@@ -305,4 +260,10 @@ func (w *lastWords) report() (text string, ended bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return cmp.Or(w.cause, w.last), w.ended
+}
+
+// endedByItself reports whether the process ended with a status that its program chose, and not as asked.
+// A shell passes the signal that has ended its program on as a status.
+func endedByItself(e spec.Exit) bool {
+	return e.Code > 0 && e.Signal == 0 && !e.Asked && !e.Lost && e.Code != spec.StatusQuorum && (e.Code <= shellSignal || e.Code > shellSignal+maxSignal)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // wordsOf returns the lastWords of a process that has ended.
@@ -23,25 +25,25 @@ func wordsOf(text string) *lastWords {
 // If two processes end by themselves with the same status, the second while it computes a part of the first, the program has a
 // mistake. No other end is one.
 func TestRepeats(t *testing.T) {
-	broke := func(index, code int) Exit { return Exit{Index: index, Code: code} }
-	part := retryOrder{Seq: 1, Step: 12, Samples: []int{7, 1234}, Of: []string{"a"}}
+	broke := func(index, code int) spec.Exit { return spec.Exit{Index: index, Code: code} }
+	part := wire.RetryOrder{Seq: 1, Step: 12, Samples: []int{7, 1234}, Of: []string{"a"}}
 	for name, c := range map[string]struct {
-		first, second Exit
-		part          retryOrder
+		first, second spec.Exit
+		part          wire.RetryOrder
 		want          string
 	}{
 		"same status":      {broke(0, 3), broke(1, 3), part, "step 12, samples 7, 1234: peers 0 and 1 exited with status 3: panic: bad sample"},
 		"negative status":  {broke(0, 255), broke(1, 255), part, "step 12, samples 7, 1234: peers 0 and 1 exited with status 255: panic: bad sample"},
 		"another status":   {broke(0, 3), broke(1, 2), part, ""},
 		"status 0":         {broke(0, 0), broke(1, 0), part, ""},
-		"gave up":          {broke(0, StatusQuorum), broke(1, StatusQuorum), part, ""},
-		"signals":          {Exit{Code: -1, Signal: syscall.SIGKILL}, Exit{Index: 1, Code: -1, Signal: syscall.SIGKILL}, part, ""},
+		"gave up":          {broke(0, spec.StatusQuorum), broke(1, spec.StatusQuorum), part, ""},
+		"signals":          {spec.Exit{Code: -1, Signal: syscall.SIGKILL}, spec.Exit{Index: 1, Code: -1, Signal: syscall.SIGKILL}, part, ""},
 		"signals, a shell": {broke(0, 137), broke(1, 137), part, ""},
-		"first asked":      {Exit{Code: 3, Asked: true}, broke(1, 3), part, ""},
-		"second asked":     {broke(0, 3), Exit{Index: 1, Code: 3, Asked: true}, part, ""},
-		"lost host":        {Exit{Code: -1, Lost: true}, Exit{Index: 1, Code: -1, Lost: true}, part, ""},
-		"its own part":     {broke(0, 3), broke(1, 3), retryOrder{}, ""},
-		"part of another":  {broke(0, 3), broke(1, 3), retryOrder{Step: 12, Samples: []int{7}, Of: []string{"c"}}, ""},
+		"first asked":      {spec.Exit{Code: 3, Asked: true}, broke(1, 3), part, ""},
+		"second asked":     {broke(0, 3), spec.Exit{Index: 1, Code: 3, Asked: true}, part, ""},
+		"lost host":        {spec.Exit{Code: -1, Lost: true}, spec.Exit{Index: 1, Code: -1, Lost: true}, part, ""},
+		"its own part":     {broke(0, 3), broke(1, 3), wire.RetryOrder{}, ""},
+		"part of another":  {broke(0, 3), broke(1, 3), wire.RetryOrder{Step: 12, Samples: []int{7}, Of: []string{"c"}}, ""},
 	} {
 		var r repeats
 		now := time.Unix(100, 0)
@@ -57,10 +59,10 @@ func TestRepeats(t *testing.T) {
 // A part that the peer has computed is no cause of its end.
 func TestRepeatsAfterThePart(t *testing.T) {
 	var r repeats
-	r.ended("a", Exit{Code: 3}, nil)
-	r.begin(1, retryOrder{Step: 12, Of: []string{"a"}}, time.Time{})
-	r.begin(1, retryOrder{}, time.Time{})
-	r.ended("b", Exit{Index: 1, Code: 3}, nil)
+	r.ended("a", spec.Exit{Code: 3}, nil)
+	r.begin(1, wire.RetryOrder{Step: 12, Of: []string{"a"}}, time.Time{})
+	r.begin(1, wire.RetryOrder{}, time.Time{})
+	r.ended("b", spec.Exit{Index: 1, Code: 3}, nil)
 	if r.judge(time.Time{}); r.mistake != "" {
 		t.Errorf("got %q", r.mistake)
 	}
@@ -75,27 +77,27 @@ func TestRepeatsAnswers(t *testing.T) {
 	answers := func(now time.Time) []peerMessage {
 		return r.decisions(now, func(id string) (int, bool) { i, ok := running[id]; return i, ok })
 	}
-	r.begin(1, retryOrder{Seq: 1, Step: 12, Of: []string{"a"}}, now)
-	if got := answers(now); len(got) != 1 || got[0].to != 1 || *got[0].msg.Decision != (decision{Seq: 1}) {
+	r.begin(1, wire.RetryOrder{Seq: 1, Step: 12, Of: []string{"a"}}, now)
+	if got := answers(now); len(got) != 1 || got[0].to != 1 || *got[0].msg.Decision != (wire.Decision{Seq: 1}) {
 		t.Errorf("of a first death: %+v", got)
 	}
-	r.begin(2, retryOrder{Seq: 4, Step: 12, Of: []string{"a", "b"}}, now)
+	r.begin(2, wire.RetryOrder{Seq: 4, Step: 12, Of: []string{"a", "b"}}, now)
 	if got := answers(now); got != nil {
 		t.Errorf("while b runs: %+v", got)
 	}
-	if got := answers(now.Add(decisionPatience)); len(got) != 1 || got[0].to != 2 || *got[0].msg.Decision != (decision{Seq: 4}) {
+	if got := answers(now.Add(decisionPatience)); len(got) != 1 || got[0].to != 2 || *got[0].msg.Decision != (wire.Decision{Seq: 4}) {
 		t.Errorf("after a while: %+v", got)
 	}
 	first, second := &lastWords{}, &lastWords{}
 	delete(running, "b")
-	r.ended("b", Exit{Index: 1, Code: 2, at: now}, second)
-	r.begin(2, retryOrder{Seq: 3, Step: 12, Of: []string{"a", "b"}}, now)
+	r.ended("b", spec.Exit{Index: 1, Code: 2, At: now}, second)
+	r.begin(2, wire.RetryOrder{Seq: 3, Step: 12, Of: []string{"a", "b"}}, now)
 	if got := answers(now); got != nil {
 		t.Errorf("while a runs: %+v", got)
 	}
 	delete(running, "a")
-	r.ended("a", Exit{Code: 2, at: now}, first)
-	r.begin(2, retryOrder{Seq: 5, Step: 12, Samples: []int{3}, Of: []string{"a", "b"}}, now)
+	r.ended("a", spec.Exit{Code: 2, At: now}, first)
+	r.begin(2, wire.RetryOrder{Seq: 5, Step: 12, Samples: []int{3}, Of: []string{"a", "b"}}, now)
 	if got := answers(now); got != nil || r.mistake != "" {
 		t.Errorf("before the last words: %+v", got)
 	}
@@ -105,8 +107,8 @@ func TestRepeatsAnswers(t *testing.T) {
 	if len(got) != 1 || got[0].to != 2 || got[0].msg.Decision.Seq != 5 || !strings.HasSuffix(got[0].msg.Decision.Mistake, ": ValueError: 3") {
 		t.Errorf("in the end: %+v", got)
 	}
-	r.begin(0, retryOrder{Seq: 9, Step: 12, Of: []string{"b"}}, now)
-	r.ended("c", Exit{Index: 0, Code: 2}, nil)
+	r.begin(0, wire.RetryOrder{Seq: 9, Step: 12, Of: []string{"b"}}, now)
+	r.ended("c", spec.Exit{Index: 0, Code: 2}, nil)
 	if got := answers(now); len(got) != 0 {
 		t.Errorf("a peer that has ended gets %+v", got)
 	}
@@ -114,7 +116,7 @@ func TestRepeatsAnswers(t *testing.T) {
 
 // Only so many samples and bytes are kept.
 func TestRepeatsAreBounded(t *testing.T) {
-	o := retryOrder{Step: 1, Samples: make([]int, 10), More: 90}
+	o := wire.RetryOrder{Step: 1, Samples: make([]int, 10), More: 90}
 	if got := o.String(); got != "step 1, samples 0, 0, 0, 0, 0, 0, 0, 0 and 92 more" {
 		t.Errorf("got %q", got)
 	}
@@ -122,8 +124,8 @@ func TestRepeatsAreBounded(t *testing.T) {
 	if text, ended := w.report(); len(text) != maxWords || !ended {
 		t.Errorf("%d bytes, ended %v", len(text), ended)
 	}
-	for _, bad := range []retryOrder{{Step: -1}, {More: -1}, {Samples: make([]int, maxRetrySamples+1)}, {Of: make([]string, maxRetryOf+1)}} {
-		if (message{Retry: &bad}).check() == nil {
+	for _, bad := range []wire.RetryOrder{{Step: -1}, {More: -1}, {Samples: make([]int, wire.MaxRetrySamples+1)}, {Of: make([]string, wire.MaxRetryOf+1)}} {
+		if (wire.Message{Retry: &bad}).Check() == nil {
 			t.Errorf("%+v is accepted", bad)
 		}
 	}
@@ -136,12 +138,14 @@ func TestAgentRetries(t *testing.T) {
 		want   string
 	}{
 		"allowed": {func(l launcher, seq int) {
-			_ = send(l.pipe, message{Decision: &decision{seq - 1, "late"}})
-			_ = send(l.pipe, message{Decision: &decision{Seq: seq}})
+			_ = send(l.Pipe, wire.Message{Decision: &wire.Decision{Seq: seq - 1, Mistake: "late"}})
+			_ = send(l.Pipe, wire.Message{Decision: &wire.Decision{Seq: seq}})
 		}, ""},
-		"refused": {func(l launcher, seq int) { _ = send(l.pipe, message{Decision: &decision{seq, "bad"}}) }, "bad"},
+		"refused": {func(l launcher, seq int) {
+			_ = send(l.Pipe, wire.Message{Decision: &wire.Decision{Seq: seq, Mistake: "bad"}})
+		}, "bad"},
 		"stopped": {func(launcher, int) {}, ""},
-		"dead":    {func(l launcher, _ int) { _ = l.conn.Close() }, ""},
+		"dead":    {func(l launcher, _ int) { _ = l.Conn.Close() }, ""},
 		"the end": {func(launcher, int) {}, "cancelled"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -149,8 +153,8 @@ func TestAgentRetries(t *testing.T) {
 				a, l := newTestAgent()
 				ctx, cancel := context.WithCancelCause(t.Context())
 				go func() {
-					m, err := l.receive()
-					if err != nil || m.Retry == nil || m.Retry.Step != 3 || len(m.Retry.Samples) != maxRetrySamples || m.Retry.More != 6 || m.Retry.Of[0] != "87654321" {
+					m, err := l.Receive()
+					if err != nil || m.Retry == nil || m.Retry.Step != 3 || len(m.Retry.Samples) != wire.MaxRetrySamples || m.Retry.More != 6 || m.Retry.Of[0] != "87654321" {
 						t.Errorf("got %+v, %v", m.Retry, err)
 						return
 					}
@@ -159,11 +163,11 @@ func TestAgentRetries(t *testing.T) {
 						cancel(errors.New("cancelled"))
 					}
 				}()
-				_, err := a.retry(ctx, elastic.Retry{Step: 3, Samples: make([]int, maxRetrySamples+6), Of: []elastic.ID{"x-87654321"}})
+				_, err := a.retry(ctx, elastic.Retry{Step: 3, Samples: make([]int, wire.MaxRetrySamples+6), Of: []elastic.ID{"x-87654321"}})
 				if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
-				_ = l.conn.Close()
+				_ = l.Conn.Close()
 				_ = a.Close()
 				<-l.exited // exitDelay after the end of the launcher
 			})

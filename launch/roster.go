@@ -8,6 +8,8 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/internal/say"
+	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
@@ -17,10 +19,10 @@ import (
 //
 // The job knows a peer by the short form of its ID, as event logs do.
 type roster struct {
-	order startOrder // the part of the answer to hello that is the same for all peers
+	order wire.StartOrder // the part of the answer to hello that is the same for all peers
 	// peers has the processes of this launcher by local index, also those that have ended.
 	peers  map[int]*localPeer
-	latest known // the latest reported state of the group
+	latest wire.Known // the latest reported state of the group
 	// program is the program of the command that the present group runs, from 1.
 	program int
 
@@ -46,7 +48,7 @@ type localPeer struct {
 }
 
 // newRoster returns a roster without peers.
-func newRoster(order startOrder) *roster {
+func newRoster(order wire.StartOrder) *roster {
 	r := &roster{order: order, peers: make(map[int]*localPeer), program: 1, names: make(map[job.ID]named)}
 	r.latest.Members, r.order.Contacts = order.Contacts, nil
 	// Only the launcher that began the job has the secret, and so can sign passes.
@@ -104,13 +106,13 @@ func (r *roster) end(i int, certain bool) {
 }
 
 // first returns the order that names the members of a first view.
-func (r *roster) first(members []job.ID) message {
+func (r *roster) first(members []job.ID) wire.Message {
 	order := r.order
 	order.Sole = true
 	for _, id := range members {
 		order.Peers = append(order.Peers, r.names[id].member)
 	}
-	return message{Start: &order}
+	return wire.Message{Start: &order}
 }
 
 // begin records that these peers form the first view of a group that runs a program of the command. To
@@ -120,14 +122,14 @@ func (r *roster) begin(members []job.ID, program int) {
 	for ; r.program < program; r.program++ {
 		r.order.Job += "+"
 	}
-	r.latest = known{Members: r.first(members).Start.Peers}
+	r.latest = wire.Known{Members: r.first(members).Start.Peers}
 	for _, id := range members {
 		r.peers[r.names[id].index].told = true
 	}
 }
 
 // join returns the order that tells peer i how to join the running group.
-func (r *roster) join(i int) message {
+func (r *roster) join(i int) wire.Message {
 	order := r.order
 	order.Sole = len(r.order.Secret) > 0 && !r.hasForeignMembers()
 	order.Contacts = r.contacts(i)
@@ -136,17 +138,17 @@ func (r *roster) join(i int) message {
 		order.Pass = r.signPass(r.peers[i].member.ID)
 	}
 	r.peers[i].told = true
-	return message{Start: &order}
+	return wire.Message{Start: &order}
 }
 
 // pass returns the message that lets a peer of this launcher join under a new ID, and false if another
 // launcher began the job.
-func (r *roster) pass(id job.ID) (message, bool) {
+func (r *roster) pass(id job.ID) (wire.Message, bool) {
 	if r.signPass == nil {
-		return message{}, false
+		return wire.Message{}, false
 	}
 	full := r.full(id)
-	return message{Pass: &pass{full, r.signPass(full)}}, true
+	return wire.Message{Pass: &wire.Pass{ID: full, Signature: r.signPass(full)}}, true
 }
 
 // full returns the ID of a peer of this launcher.
@@ -175,7 +177,7 @@ func (r *roster) contacts(i int) []elastic.Member {
 }
 
 // learn records the state of the group that a peer has reported, unless a later state is recorded.
-func (r *roster) learn(k known) {
+func (r *roster) learn(k wire.Known) {
 	// Reports of different peers may arrive out of order.
 	k.Open = k.Open || r.latest.Open // an open job is never closed again
 	if k.Epoch >= r.latest.Epoch {
@@ -211,15 +213,12 @@ func (r *roster) shortID(i int) string {
 	return g.ids[len(g.ids)-1].Short()
 }
 
-// shownPeers bounds the peers that a line names.
-const shownPeers = 3
-
 // describe describes members for people, given their short IDs in a list: peers of this launcher by
 // their index, others by their host.
 func (r *roster) describe(ids string) string {
-	parts, more := splitIDs(ids), ""
-	if n := len(parts) - shownPeers; n > 1 {
-		parts, more = parts[:shownPeers], fmt.Sprintf(" and %d more", n)
+	parts, more := wire.SplitIDs(ids), ""
+	if n := len(parts) - say.ShownPeers; n > 1 {
+		parts, more = parts[:say.ShownPeers], fmt.Sprintf(" and %d more", n)
 	}
 	for i, id := range parts {
 		if index := r.index(id); index >= 0 {
@@ -247,4 +246,15 @@ func (r *roster) hasLocalMember() bool {
 // hasForeignMembers reports whether the group has members that this launcher did not start.
 func (r *roster) hasForeignMembers() bool {
 	return slices.ContainsFunc(r.latest.Members, func(p elastic.Member) bool { return p.Launcher != r.order.Launcher })
+}
+
+// dying records that the program of peer i that said hello by an ID has ended, though its process may
+// not have. It reports false for an earlier program, whose end is known.
+func (r *roster) dying(i int, id elastic.ID) bool {
+	g := r.peers[i]
+	if g == nil || g.ended || !slices.Contains(g.ids, id) {
+		return false
+	}
+	r.dead = append(r.dead, g.ids...)
+	return true
 }

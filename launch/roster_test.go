@@ -6,18 +6,19 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
 func peerID(i int) elastic.ID { return elastic.ID("12D3KooW-peer-" + string(rune('a'+i))) }
 
 // testOrder returns the order of a launcher that starts a job.
-func testOrder() startOrder {
-	return startOrder{Launcher: "launcher", Job: "job", Secret: bytes.Repeat([]byte{7}, secretSize)}
+func testOrder() wire.StartOrder {
+	return wire.StartOrder{Launcher: "launcher", Job: "job", Secret: bytes.Repeat([]byte{7}, wire.SecretSize)}
 }
 
 // rosterOf returns a roster whose n peers have said hello.
-func rosterOf(n int, order startOrder) *roster {
+func rosterOf(n int, order wire.StartOrder) *roster {
 	r := newRoster(order)
 	for i := range n {
 		r.expect(i)
@@ -48,7 +49,7 @@ func TestRosterFirstView(t *testing.T) {
 	if r.index(peerID(1).Short()) != 1 || r.index("nobody") != -1 {
 		t.Error("the index of an ID is wrong")
 	}
-	line, err := message{Start: &r.order}.encode()
+	line, err := wire.Message{Start: &r.order}.Encode()
 	if err != nil || bytes.Contains(line, []byte("secret")) {
 		t.Errorf("peers are told %s, %v", line, err)
 	}
@@ -90,7 +91,7 @@ func TestRosterLatePeer(t *testing.T) {
 	beginAll(r, 3)
 	r.end(0, true)
 	far := elastic.Member{ID: "far", Host: "elsewhere", Launcher: "another"}
-	r.learn(known{Epoch: 5, Members: []elastic.Member{{ID: peerID(0), Launcher: "launcher"}, {ID: peerID(1), Launcher: "launcher"}}})
+	r.learn(wire.Known{Epoch: 5, Members: []elastic.Member{{ID: peerID(0), Launcher: "launcher"}, {ID: peerID(1), Launcher: "launcher"}}})
 	for round, i := range []int{0, 7} {
 		sole := round == 0 // later rounds know a member of another launcher
 		r.expect(i)
@@ -108,23 +109,23 @@ func TestRosterLatePeer(t *testing.T) {
 		if len(s.Contacts) < 2 {
 			t.Errorf("peer %d: contacts %v", i, s.Contacts)
 		}
-		r.learn(known{Epoch: 6, Members: []elastic.Member{far, {ID: peerID(1), Launcher: "launcher"}}})
+		r.learn(wire.Known{Epoch: 6, Members: []elastic.Member{far, {ID: peerID(1), Launcher: "launcher"}}})
 	}
 	if !r.hasForeignMembers() || r.host(far.ID.Short()) != "elsewhere" {
 		t.Error("a member of another launcher is not seen as such")
 	}
-	if r.learn(known{Epoch: 2}); len(r.latest.Members) != 2 {
+	if r.learn(wire.Known{Epoch: 2}); len(r.latest.Members) != 2 {
 		t.Error("old news replaced newer")
 	}
 }
 
 // A launcher that joins by a ticket passes the ticket on to its peers, and signs no passes.
 func TestRosterByTicket(t *testing.T) {
-	r := rosterOf(2, startOrder{Launcher: "second", Ticket: "ticket"})
+	r := rosterOf(2, wire.StartOrder{Launcher: "second", Ticket: "ticket"})
 	if s := r.join(1).Start; s.Ticket != "ticket" || s.Root != "" || s.Pass != nil || s.Sole {
 		t.Errorf("the first one is told %+v", s)
 	}
-	r.learn(known{Epoch: 3, Members: []elastic.Member{{ID: peerID(1), Launcher: "second"}}})
+	r.learn(wire.Known{Epoch: 3, Members: []elastic.Member{{ID: peerID(1), Launcher: "second"}}})
 	if s := r.join(0).Start; s.Ticket != "ticket" || s.Pass != nil || len(s.Contacts) != 1 || s.Sole {
 		t.Errorf("the second one is told %+v", s)
 	}
@@ -143,5 +144,22 @@ func TestRosterSignsNewID(t *testing.T) {
 	m, ok := r.pass("new")
 	if root := r.order.Root; !ok || m.Pass.ID != "new" || !ticket.ClaimOf(root, m.Pass.Signature).Proves(root, "new") {
 		t.Errorf("got %+v", m.Pass)
+	}
+}
+
+// Of several launchers the one whose peer has rank 0 reports the progress.
+func TestLeads(t *testing.T) {
+	former, joiner := rosterOf(1, testOrder()), newRoster(wire.StartOrder{Launcher: "other"})
+	ours, theirs := elastic.Member{ID: peerID(0), Launcher: "launcher"}, elastic.Member{ID: peerID(1), Launcher: "other"}
+	if !former.leads() || joiner.leads() {
+		t.Error("before a view of both")
+	}
+	for i, members := range [][]elastic.Member{{ours, theirs}, {theirs, ours}, {theirs}} {
+		for _, r := range []*roster{former, joiner} {
+			r.learn(wire.Known{Epoch: uint64(i) + 2, Members: members})
+		}
+		if former.leads() != (i == 0) || joiner.leads() != (i > 0) {
+			t.Errorf("view %d", i)
+		}
 	}
 }

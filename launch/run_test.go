@@ -18,12 +18,17 @@ import (
 	"unicode/utf8"
 
 	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/internal/proc"
+	"github.com/elrun/elrun/launch/internal/say"
+	"github.com/elrun/elrun/launch/internal/sink"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // runShell runs a shell script as every peer and returns what it printed.
-func runShell(t *testing.T, script string, o Options) (res Result, stdout, stderr string) {
+func runShell(t *testing.T, script string, o spec.Options) (res spec.Result, stdout, stderr string) {
 	t.Helper()
-	var out, err buffer
+	var out, err sink.Buffer
 	if o.Output.Stdout == nil {
 		o.Output.Stdout = &out
 	}
@@ -43,25 +48,6 @@ func sorted(s string) []string {
 	return lines
 }
 
-// expecting is a writer that closes seen once its input contains text.
-type expecting struct {
-	buffer
-	text string
-	seen chan struct{}
-}
-
-func newExpecting(text string) *expecting { return &expecting{text: text, seen: make(chan struct{})} }
-
-// Write is called by one goroutine, the printer's.
-func (e *expecting) Write(p []byte) (int, error) {
-	before := strings.Contains(e.String(), e.text)
-	n, err := e.buffer.Write(p)
-	if !before && strings.Contains(e.String(), e.text) {
-		close(e.seen)
-	}
-	return n, err
-}
-
 // alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	if runtime.GOOS != "linux" {
@@ -73,7 +59,7 @@ func alive(pid int) bool {
 
 func TestRunOutput(t *testing.T) {
 	dir := t.TempDir()
-	res, out, err := runShell(t, `echo "out $ELRUN_INDEX of $ELRUN_NP"; echo "err" >&2; printf last`, Options{Peers: 2, Output: Output{LogDir: dir}})
+	res, out, err := runShell(t, `echo "out $ELRUN_INDEX of $ELRUN_NP"; echo "err" >&2; printf last`, spec.Options{Peers: 2, Output: spec.Output{LogDir: dir}})
 	if want := []string{"[0] last", "[0] out 0 of 2", "[1] last", "[1] out 1 of 2"}; !slices.Equal(sorted(out), want) {
 		t.Errorf("stdout %q", out)
 	}
@@ -95,18 +81,18 @@ func TestRunOutput(t *testing.T) {
 }
 
 func TestRunPlain(t *testing.T) {
-	_, out, _ := runShell(t, `echo x`, Options{Peers: 1, Output: Output{Plain: true}})
+	_, out, _ := runShell(t, `echo x`, spec.Options{Peers: 1, Output: spec.Output{Plain: true}})
 	if out != "x\n" {
 		t.Errorf("stdout %q", out)
 	}
 }
 
 func TestRunStatus(t *testing.T) {
-	res, _, err := runShell(t, `[ $ELRUN_INDEX = 1 ] && exit 3; exit 0`, Options{Peers: 3})
+	res, _, err := runShell(t, `[ $ELRUN_INDEX = 1 ] && exit 3; exit 0`, spec.Options{Peers: 3})
 	if res.Status != 1 || !strings.Contains(err, "peer 1 (pid ") || !strings.Contains(err, "exited with status 3") {
 		t.Errorf("status %d, stderr %q", res.Status, err)
 	}
-	res, _, err = runShell(t, `kill -9 $$`, Options{Peers: 1})
+	res, _, err = runShell(t, `kill -9 $$`, spec.Options{Peers: 1})
 	if res.Status != 1 || res.Exits[0].Signal != syscall.SIGKILL || !strings.Contains(err, "was killed by signal 9 (killed)") {
 		t.Errorf("result %+v, stderr %q", res, err)
 	}
@@ -119,7 +105,7 @@ const sayHello = `printf '{"hello":{"id":"peer-%s"}}\n' $ELRUN_INDEX >&3; read -
 const sayComplete = `printf '{"event":{"event":"complete","peer":"peer-%s"}}\n' $ELRUN_INDEX >&3; `
 
 func TestRunPeersMeet(t *testing.T) {
-	res, out, err := runShell(t, sayHello+`echo "$answer"; `+sayComplete, Options{Peers: 2})
+	res, out, err := runShell(t, sayHello+`echo "$answer"; `+sayComplete, spec.Options{Peers: 2})
 	if res.Status != 0 || err != "" || strings.Count(out, `"id":"peer-0"`) != 2 || strings.Count(out, `"index":1`) != 2 ||
 		strings.Count(out, `"sole":true`) != 2 {
 		t.Errorf("result %+v, stdout %q, stderr %q", res, out, err)
@@ -128,13 +114,13 @@ func TestRunPeersMeet(t *testing.T) {
 
 // The options of the group reach every peer.
 func TestRunTellsOptions(t *testing.T) {
-	_, out, err := runShell(t, sayHello+`echo "$answer"`, Options{Peers: 2, Membership: Membership{StateRate: 5e6, MinPeers: 2, Quorum: "any"}})
+	_, out, err := runShell(t, sayHello+`echo "$answer"`, spec.Options{Peers: 2, Membership: spec.Membership{StateRate: 5e6, MinPeers: 2, Quorum: "any"}})
 	for _, want := range []string{`"state_rate":5000000`, `"min_peers":2`, `"any":true`} {
 		if strings.Count(out, want) != 2 {
 			t.Errorf("%s is not told to both: stdout %q, stderr %q", want, out, err)
 		}
 	}
-	if _, out, _ = runShell(t, sayHello+`echo "$answer"`, Options{Peers: 1}); strings.Contains(out, "state_rate") {
+	if _, out, _ = runShell(t, sayHello+`echo "$answer"`, spec.Options{Peers: 1}); strings.Contains(out, "state_rate") {
 		t.Errorf("no limit is told as one: %q", out)
 	}
 }
@@ -142,7 +128,7 @@ func TestRunTellsOptions(t *testing.T) {
 func TestRunEndsBeforeJoining(t *testing.T) {
 	for _, status := range []int{0, 3} {
 		script := fmt.Sprintf(`[ $ELRUN_INDEX = 1 ] && exit %d; `, status) + sayHello + `echo "$answer"; exit 1`
-		res, out, err := runShell(t, script, Options{Peers: 3})
+		res, out, err := runShell(t, script, spec.Options{Peers: 3})
 		if res.Status != 1 || strings.Count(out, "abort") != 2 || strings.Contains(out, "peers") {
 			t.Errorf("status %d: result %+v, stdout %q", status, res, out)
 		}
@@ -155,8 +141,8 @@ func TestRunEndsBeforeJoining(t *testing.T) {
 const sayDone = `printf '{"event":{"time":"2026-01-02T03:04:05Z","event":"done","peer":"peer-%s","index":0,"steps":9,"peers":2,"sha256":"%s"}}\n' $ELRUN_INDEX `
 
 func TestRunDone(t *testing.T) {
-	var events buffer
-	res, out, _ := runShell(t, sayHello+sayDone+`abcd >&3; echo after`, Options{Peers: 2, Output: Output{Events: &events}})
+	var events sink.Buffer
+	res, out, _ := runShell(t, sayHello+sayDone+`abcd >&3; echo after`, spec.Options{Peers: 2, Output: spec.Output{Events: &events}})
 	if res.Status != 0 || !strings.HasSuffix(out, "after\ndone steps=9 peers=2 sha256=abcd\n") || strings.Count(out, "done") != 1 {
 		t.Errorf("result %+v, stdout %q", res, out)
 	}
@@ -166,14 +152,14 @@ func TestRunDone(t *testing.T) {
 }
 
 func TestRunDoneDiffers(t *testing.T) {
-	res, out, err := runShell(t, sayHello+sayDone+`sha$ELRUN_INDEX >&3`, Options{Peers: 2})
+	res, out, err := runShell(t, sayHello+sayDone+`sha$ELRUN_INDEX >&3`, spec.Options{Peers: 2})
 	if res.Status != 1 || out != "" || !strings.Contains(err, "sha0") || !strings.Contains(err, "sha1") {
 		t.Errorf("result %+v, stdout %q, stderr %q", res, out, err)
 	}
 }
 
 func TestRunGarbageMessage(t *testing.T) {
-	res, _, err := runShell(t, `echo garbage >&3; read -r x <&3; exit 4`, Options{Peers: 1})
+	res, _, err := runShell(t, `echo garbage >&3; read -r x <&3; exit 4`, spec.Options{Peers: 1})
 	if res.Status != 1 || !strings.Contains(err, "decode message") || !strings.Contains(err, "exited with status 4") {
 		t.Errorf("result %+v, stderr %q", res, err)
 	}
@@ -183,7 +169,7 @@ func TestRunGarbageMessage(t *testing.T) {
 func TestRunFlood(t *testing.T) {
 	const lines = 200_000
 	res, out, _ := runShell(t, fmt.Sprintf(`[ $ELRUN_INDEX = 1 ] && { echo quiet; exit; }
-		yes 0123456789 | head -n %d; head -c 300000 /dev/zero | tr '\0' x`, lines), Options{Peers: 2})
+		yes 0123456789 | head -n %d; head -c 300000 /dev/zero | tr '\0' x`, lines), spec.Options{Peers: 2})
 	if n := strings.Count(out, "[0] 0123456789\n"); res.Status != 0 || n != lines || strings.Count(out, "[1] quiet\n") != 1 {
 		t.Errorf("result %+v, %d lines of %d", res, n, lines)
 	}
@@ -191,7 +177,7 @@ func TestRunFlood(t *testing.T) {
 		t.Errorf("%d bytes of the endless line, want 300000", n)
 	}
 	for line := range strings.Lines(out) {
-		if len(line) > maxLine+len("[0] \n") || !strings.HasPrefix(line, "[") {
+		if len(line) > wire.MaxLine+len("[0] \n") || !strings.HasPrefix(line, "[") {
 			t.Fatalf("line of %d bytes: %.40q", len(line), line)
 		}
 	}
@@ -199,7 +185,7 @@ func TestRunFlood(t *testing.T) {
 
 // Processes that a program started in the background end with the program.
 func TestRunLeavesNoGrandchildren(t *testing.T) {
-	_, out, _ := runShell(t, `sleep 300 & echo $!`, Options{Peers: 1, Output: Output{Plain: true}})
+	_, out, _ := runShell(t, `sleep 300 & echo $!`, spec.Options{Peers: 1, Output: spec.Output{Plain: true}})
 	pid, err := strconv.Atoi(strings.TrimSpace(out))
 	if err != nil {
 		t.Fatal(err)
@@ -213,21 +199,21 @@ func TestRunLeavesNoGrandchildren(t *testing.T) {
 
 // interrupted runs a script as 2 peers and sends signals. It sends the first signal when both peers
 // have printed "ready", and each further signal when the launcher has reported the previous one.
-func interrupted(t *testing.T, script string, o Options, signals ...os.Signal) (Result, string) {
+func interrupted(t *testing.T, script string, o spec.Options, signals ...os.Signal) (spec.Result, string) {
 	t.Helper()
-	out := newExpecting("[1] ready")
-	told := newExpecting("passed on")
+	out := sink.Expect("[1] ready")
+	told := sink.Expect("passed on")
 	c := make(chan os.Signal)
 	o.Peers, o.Output.Stdout, o.Output.Stderr, o.Signals = 2, out, told, c
 	o.Program, o.Args = "sh", []string{"-c", `[ $ELRUN_INDEX = 1 ] || exec sleep 300; ` + script}
 	go func() {
-		<-out.seen
+		<-out.Seen
 		for i, s := range signals {
 			if i > 0 {
 				<-time.After(repeatPeriod) // an earlier signal would count as a repetition
 			}
 			c <- s
-			<-told.seen
+			<-told.Seen
 		}
 	}()
 	res, err := Run(t.Context(), o)
@@ -243,7 +229,7 @@ func interrupted(t *testing.T, script string, o Options, signals ...os.Signal) (
 }
 
 func TestRunInterrupted(t *testing.T) {
-	res, _ := interrupted(t, `echo ready; exec sleep 300`, Options{}, syscall.SIGINT)
+	res, _ := interrupted(t, `echo ready; exec sleep 300`, spec.Options{}, syscall.SIGINT)
 	if res.Status != 130 {
 		t.Errorf("result %+v, want 130", res)
 	}
@@ -253,14 +239,14 @@ func TestRunInterrupted(t *testing.T) {
 const deaf = `trap '' INT TERM; echo ready; while :; do sleep 300; done`
 
 func TestRunSecondSignalKills(t *testing.T) {
-	res, err := interrupted(t, deaf, Options{Grace: time.Hour}, syscall.SIGTERM, syscall.SIGTERM)
+	res, err := interrupted(t, deaf, spec.Options{Grace: time.Hour}, syscall.SIGTERM, syscall.SIGTERM)
 	if res.Status != 143 || !strings.Contains(err, "second signal") {
 		t.Errorf("result %+v, stderr %q", res, err)
 	}
 }
 
 func TestRunGraceEnds(t *testing.T) {
-	res, err := interrupted(t, deaf, Options{Grace: 10 * time.Millisecond}, syscall.SIGTERM)
+	res, err := interrupted(t, deaf, spec.Options{Grace: 10 * time.Millisecond}, syscall.SIGTERM)
 	if res.Status != 143 || !strings.Contains(err, "killing them") {
 		t.Errorf("result %+v, stderr %q", res, err)
 	}
@@ -270,14 +256,14 @@ func TestRunGraceEnds(t *testing.T) {
 // if that was the cause.
 func TestRunNamesTheUnwrittenFile(t *testing.T) {
 	const file = "ck/step-000000000012.safetensors"
-	saving, hour := sayEvent("saving", `"path":"`+file+`"`), Options{Grace: time.Hour}
+	saving, hour := sayEvent("saving", `"path":"`+file+`"`), spec.Options{Grace: time.Hour}
 	for name, c := range map[string]struct {
 		script  string
-		options Options
+		options spec.Options
 		signals []os.Signal
 		want    string // "" if no line names the file
 	}{
-		"grace over":    {saving, Options{Grace: 10 * time.Millisecond}, []os.Signal{syscall.SIGTERM}, " before it had written " + file + "; --grace gives it more than 10ms\n"},
+		"grace over":    {saving, spec.Options{Grace: 10 * time.Millisecond}, []os.Signal{syscall.SIGTERM}, " before it had written " + file + "; --grace gives it more than 10ms\n"},
 		"second signal": {saving, hour, []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, " before it had written " + file + "\n"},
 		"written":       {saving + sayEvent("checkpoint", `"path":"`+file+`"`), hour, []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, ""},
 		"failed":        {saving + sayEvent("saving", `"path":"`+file+`","failed":"no space"`), hour, []os.Signal{syscall.SIGTERM, syscall.SIGTERM}, ""},
@@ -293,25 +279,25 @@ func TestRunNamesTheUnwrittenFile(t *testing.T) {
 // A long path is cut at its beginning, and nothing is known about the file of a lost host.
 func TestUnsaved(t *testing.T) {
 	c := child{saving: strings.Repeat("é/", 100) + "step-000000000012.safetensors", late: true}
-	got := c.unsaved(Exit{PID: 1 << 22, Code: -1, Signal: syscall.SIGKILL}, 1000*time.Hour)
-	if len(got) > lineRoom || !strings.Contains(got, "/step-000000000012.safetensors; --grace") || !utf8.ValidString(got) {
+	got := c.unsaved(spec.Exit{PID: 1 << 22, Code: -1, Signal: syscall.SIGKILL}, 1000*time.Hour)
+	if len(got) > say.LineRoom || !strings.Contains(got, "/step-000000000012.safetensors; --grace") || !utf8.ValidString(got) {
 		t.Errorf("got %d bytes: %q", len(got), got)
 	}
-	if got := c.unsaved(Exit{Code: -1, Lost: true}, time.Second); got != "" {
+	if got := c.unsaved(spec.Exit{Code: -1, Lost: true}, time.Second); got != "" {
 		t.Errorf("got %q", got)
 	}
 }
 
 func TestRunCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	out := newExpecting("ready")
+	out := sink.Expect("ready")
 	stop := context.AfterFunc(t.Context(), cancel)
 	defer stop()
 	go func() {
-		<-out.seen
+		<-out.Seen
 		cancel()
 	}()
-	res, err := Run(ctx, Options{Program: "sh", Args: []string{"-c", "echo ready; exec sleep 300"}, Peers: 1, Output: Output{Stdout: out}})
+	res, err := Run(ctx, spec.Options{Program: "sh", Args: []string{"-c", "echo ready; exec sleep 300"}, Peers: 1, Output: spec.Output{Stdout: out}})
 	if err != nil || res.Status != 143 {
 		t.Errorf("got %+v, %v, want status 143", res, err)
 	}
@@ -320,10 +306,10 @@ func TestRunCancelled(t *testing.T) {
 // The end of the context is reported with its cause. The next signal, as from a machine that shuts
 // down, kills no peer; the signal after it kills the peers.
 func TestRunCancelledThenSignalled(t *testing.T) {
-	r := newRunner(Options{Peers: 1, Output: Output{Stdout: io.Discard, Stderr: newExpecting("x")}, Grace: time.Hour}, "", startOrder{})
-	out := r.o.Output.Stderr.(*expecting)
+	r := newRunner(spec.Options{Peers: 1, Output: spec.Output{Stdout: io.Discard, Stderr: sink.Expect("x")}, Grace: time.Hour}, "", wire.StartOrder{})
+	out := r.o.Output.Stderr.(*sink.Expecting)
 	p := &silentProcess{}
-	r.procs.peers[0] = &child{process: p}
+	r.procs.peers[0] = &child{Process: p}
 	r.peers.job, _ = job.New(job.Config{Peers: 1, Grace: time.Hour})
 	now := time.Now()
 	r.cancel(errors.New("the machine goes"), now)
@@ -337,7 +323,7 @@ func TestRunCancelledThenSignalled(t *testing.T) {
 	if !slices.Equal(p.got, []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}) {
 		t.Errorf("the peer got %v after the second signal", p.got)
 	}
-	if err := r.report.console.close(t.Context(), ""); err != nil {
+	if err := r.report.Console.Close(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"elrun: the machine goes: asking 1 peer to leave", "elrun: terminated: the peers are leaving already; another signal kills them",
@@ -349,17 +335,17 @@ func TestRunCancelledThenSignalled(t *testing.T) {
 
 // silentProcess is a process that only accepts signals.
 type silentProcess struct {
-	process
+	proc.Process
 	got []syscall.Signal
 }
 
-func (p *silentProcess) signal(sig syscall.Signal) { p.got = append(p.got, sig) }
+func (p *silentProcess) Signal(sig syscall.Signal) { p.got = append(p.got, sig) }
 
-func (p *silentProcess) ask(sig syscall.Signal) { p.got = append(p.got, sig) }
+func (p *silentProcess) Ask(sig syscall.Signal) { p.got = append(p.got, sig) }
 
 // If nobody reads the output, the job ends with SIGPIPE, like a process in a pipeline.
 func TestRunBrokenOutput(t *testing.T) {
-	res, err := Run(t.Context(), Options{Program: "sh", Args: []string{"-c", "echo x; exec sleep 300"}, Peers: 1, Output: Output{Stdout: gone{}}})
+	res, err := Run(t.Context(), spec.Options{Program: "sh", Args: []string{"-c", "echo x; exec sleep 300"}, Peers: 1, Output: spec.Output{Stdout: sink.Broken{Err: syscall.EPIPE}}})
 	if err != nil || res.Status != 128+int(syscall.SIGPIPE) {
 		t.Errorf("got %+v, %v", res, err)
 	}
@@ -385,7 +371,7 @@ func TestRunCannotStart(t *testing.T) {
 		write("u.py", "x", 0o755):     "elrun run -- python3 " + filepath.Join(dir, "u.py"),
 		write("bad", "neither ELF nor #!", 0o755): "neither a program",
 	} {
-		res, err := Run(t.Context(), Options{Program: program, Peers: 2})
+		res, err := Run(t.Context(), spec.Options{Program: program, Peers: 2})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %+v, %v, want %q", program, res, err, want)
 		}
@@ -393,11 +379,11 @@ func TestRunCannotStart(t *testing.T) {
 }
 
 func TestRunBadOptions(t *testing.T) {
-	for _, o := range []Options{{Peers: 0}, {Peers: maxPeers + 1}, {Peers: 1, Job: "a/b"},
-		{Peers: 1, Network: Network{Listen: "here"}}, {Peers: 1, Remote: Remote{Copy: true}}, {Peers: 1, Membership: Membership{Restart: -1}},
-		{Join: true, Remote: Remote{Hosts: []Host{{Name: "a"}}}}} {
+	for _, o := range []spec.Options{{Peers: 0}, {Peers: spec.MaxPeers + 1}, {Peers: 1, Job: "a/b"},
+		{Peers: 1, Network: spec.Network{Listen: "here"}}, {Peers: 1, Remote: spec.Remote{Copy: true}}, {Peers: 1, Membership: spec.Membership{Restart: -1}},
+		{Join: true, Remote: spec.Remote{Hosts: []spec.Host{{Name: "a"}}}}} {
 		o.Program = "true"
-		if _, err := Run(t.Context(), o); !errors.Is(err, ErrOptions) {
+		if _, err := Run(t.Context(), o); !errors.Is(err, spec.ErrOptions) {
 			t.Errorf("%+v: got %v, want ErrOptions", o, err)
 		}
 	}

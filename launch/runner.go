@@ -7,7 +7,12 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/internal/printable"
+	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/internal/proc"
+	"github.com/elrun/elrun/launch/internal/say"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // runner is a job in progress. The goroutine of Run owns it:
@@ -22,25 +27,25 @@ import (
 //	graph       the services and tasks of a Program
 //	roster      the IDs of the peers, and the state of the group
 //	report      lines and the progress line for people
-//	membership, stalls, joinQueue, failures
+//	membership, stalls, JoinQueue, failures
 //	            which lines people get about members, stalls, newcomers and failures
 //	outcome     how the processes ended, and the exit status that follows
 //	discovery   the announcement of the job, and lookups
 type runner struct {
-	o     *Options // as completed by complete; read only
+	o     *spec.Options // as completed by complete; read only
 	begun time.Time
 
 	procs  *processes
 	peers  *supervisor
 	graph  *graphRun // nil unless the peers belong to a Program
-	report *reporter
+	report *say.Reporter
 
 	// State from the peers' reports, kept by parts without I/O.
 	roster     *roster
-	membership *membershipLog
-	stalls     stalls
-	joinQueue  joinQueue
-	failures   failureReport
+	membership *say.MembershipLog
+	stalls     say.Stalls
+	joinQueue  say.JoinQueue
+	failures   say.FailureReport
 	outcome    outcome
 
 	discovery discoveryState
@@ -52,7 +57,6 @@ type runner struct {
 
 const (
 	tickPeriod = 100 * time.Millisecond // interval of tick
-	lookPeriod = time.Second            // interval of the looks whether a process is stopped
 	// consolePatience is how long the launcher waits, at the end of an interrupted job, for a
 	// console whose output blocks.
 	consolePatience = 2 * time.Second
@@ -60,14 +64,14 @@ const (
 
 // newRunner returns the runner of a job that has not been started. path is the path of the program.
 // The runner owns the processes that it starts: all of them have ended when loop returns.
-func newRunner(o Options, path string, order startOrder) *runner {
+func newRunner(o spec.Options, path string, order wire.StartOrder) *runner {
 	group := newRoster(order)
-	r := &runner{o: &o, begun: time.Now(), calls: newCalls(), roster: group, report: newReporter(&o.Output, group.leads)}
-	r.membership = newMembershipLog(o.Membership.MinPeers, group.describe, func(id string) bool { return group.index(id) >= 0 })
+	r := &runner{o: &o, begun: time.Now(), calls: newCalls(), roster: group, report: say.NewReporter(&o.Output, group.leads)}
+	r.membership = say.NewMembershipLog(o.Membership.MinPeers, group.describe, func(id string) bool { return group.index(id) >= 0 })
 	if len(o.Remote.Hosts) == 0 {
-		r.membership.load, r.stalls.load = hostOverload, hostOverload
+		r.membership.Load, r.stalls.Load = say.HostOverload, say.HostOverload
 	}
-	r.procs = newProcesses(&o, path, r.report.console)
+	r.procs = newProcesses(&o, path, r.report.Console)
 	r.peers = newSupervisor(&o, r.procs, r.report, group)
 	r.peers.joinQueue, r.peers.membership, r.peers.outcome = &r.joinQueue, r.membership, &r.outcome
 	return r
@@ -82,7 +86,7 @@ func (r *runner) loop(ctx context.Context) {
 		select {
 		case n := <-r.procs.notices:
 			r.notice(n)
-		case a := <-r.procs.hosts.results():
+		case a := <-r.procs.hosts.Results():
 			r.hostConnected(a)
 		case found := <-r.discovery.found:
 			r.onDiscovered(found)
@@ -95,7 +99,7 @@ func (r *runner) loop(ctx context.Context) {
 		case <-end:
 			end = nil
 			r.cancel(context.Cause(ctx), time.Now())
-		case <-r.report.console.broken: // nobody reads the output: end as a pipeline does
+		case <-r.report.Console.Broken: // nobody reads the output: end as a pipeline does
 			if r.outcome.signal == 0 { // a closed terminal sends SIGHUP as well
 				r.interrupt(syscall.SIGPIPE, time.Now())
 			}
@@ -105,10 +109,10 @@ func (r *runner) loop(ctx context.Context) {
 	}
 	r.procs.work.Wait()
 	r.peers.judge(time.Now())
-	_, _ = listControls() // removes the sockets of killed peers
-	r.report.lines(r.failures.take(r.isWaiting()))
-	r.report.lines(r.stalls.due(time.Time{}, r.peers.want, r.roster.describe))
-	r.report.shared(r.membership.finish())
+	_, _ = ctl.List() // removes the sockets of killed peers
+	r.report.Lines(r.failures.Take(r.isWaiting()))
+	r.report.Lines(r.stalls.Due(time.Time{}, r.peers.want, r.roster.describe))
+	r.report.Shared(r.membership.Finish())
 }
 
 // isActive reports whether a process is running or will be started.
@@ -116,22 +120,22 @@ func (r *runner) isActive() bool { return r.peers.isActive() || r.graph.isActive
 
 // tick does everything that is due at now.
 func (r *runner) tick(now time.Time) {
-	r.report.lines(r.failures.due(now, r.isWaiting()))
-	r.procs.hosts.beat(now)
+	r.report.Lines(r.failures.Due(now, r.isWaiting()))
+	r.procs.hosts.Beat(now)
 	r.answerOverdue(now)
 	r.peers.judge(now)
-	r.report.lines(r.stalls.due(now, r.peers.want, r.roster.describe))
-	r.report.shared(r.membership.due(now))
+	r.report.Lines(r.stalls.Due(now, r.peers.want, r.roster.describe))
+	r.report.Shared(r.membership.Due(now))
 	if !r.outcome.ending() {
-		r.report.lines(r.joinQueue.due(now))
+		r.report.Lines(r.joinQueue.Due(now))
 	}
-	if now.Sub(r.looked) >= lookPeriod {
+	if now.Sub(r.looked) >= proc.LookPeriod {
 		r.looked = now
 		r.lookAll()
 	}
 	r.peers.record(job.Tick{})
 	r.graph.runDue(now)
-	r.report.showProgress(now)
+	r.report.ShowProgress(now)
 }
 
 // isWaiting reports whether programs run that do not form a group yet.
@@ -140,23 +144,23 @@ func (r *runner) isWaiting() bool {
 }
 
 // finish determines the result and prints the job's last line.
-func (r *runner) finish(ctx context.Context) Result {
-	slices.SortFunc(r.outcome.exits, func(a, b Exit) int { return a.at.Compare(b.at) })
+func (r *runner) finish(ctx context.Context) spec.Result {
+	slices.SortFunc(r.outcome.exits, func(a, b spec.Exit) int { return a.At.Compare(b.At) })
 	done, err := agreeDone(r.outcome.dones)
 	last := ""
 	// If the peers disagree about the result, the job fails; otherwise the result is the last line
 	// of the output.
-	if err == nil && done != nil && r.report.isLeading() && r.outcome.mistake == "" {
+	if err == nil && done != nil && r.report.IsLeading() && r.outcome.mistake == "" {
 		last = printable.Line(done.Line())
 	}
 	status := r.outcome.status()
-	reason := r.outcome.summary(r.report.progress.position())
+	reason := r.outcome.summary(r.report.Progress.Position())
 	if reason != "" {
-		r.report.printf("%s", reason)
+		r.report.Printf("%s", reason)
 	}
 	if failed := r.graph.failedNodes(); failed != "" && status == 0 {
 		status, reason = 1, failed
-		r.report.printf("%s", failed)
+		r.report.Printf("%s", failed)
 	}
 	// Record the end before the console is closed, because closing may take long.
 	r.recordEnd(status, done, reason)
@@ -166,7 +170,7 @@ func (r *runner) finish(ctx context.Context) Result {
 	if r.outcome.signal != 0 { // a signal may have come while the console was stuck
 		status = r.outcome.status()
 	}
-	return Result{Job: r.o.Job, Exits: r.outcome.exits, Done: done, Status: status}
+	return spec.Result{Job: r.o.Job, Exits: r.outcome.exits, Done: done, Status: status}
 }
 
 // closeConsole ends the console. Like any program it waits for a stopped terminal or a slow reader
@@ -175,13 +179,13 @@ func (r *runner) closeConsole(ctx context.Context, last string) error {
 	if r.outcome.signal != 0 {
 		limited, cancel := context.WithTimeout(context.Background(), consolePatience)
 		defer cancel()
-		return r.report.console.close(limited, last)
+		return r.report.Console.Close(limited, last)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// ended has capacity 1, so that the goroutine ends even if nobody receives the result.
 	ended := make(chan error, 1)
-	go func() { ended <- r.report.console.close(ctx, last) }()
+	go func() { ended <- r.report.Console.Close(ctx, last) }()
 	for {
 		select {
 		case err := <-ended:

@@ -2,15 +2,19 @@ package launch
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/elrun/elrun/internal/printable"
+	"github.com/elrun/elrun/launch/internal/hosts"
 	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/internal/say"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // scale changes the number of peers, in the job or on a host, as a user has asked, and answers the
 // request. A new host is connected first, while the job goes on.
-func (r *runner) scale(from int, o scaleOrder) {
+func (r *runner) scale(from int, o wire.ScaleOrder) {
 	hosts := r.procs.hosts
 	text, err := "", error(nil)
 	switch {
@@ -18,14 +22,14 @@ func (r *runner) scale(from int, o scaleOrder) {
 		text, err = r.peers.rescale(o.Peers)
 	case hosts == nil:
 		err = fmt.Errorf("the job was not started on hosts: start it by elrun -H, or have others join by elrun ticket")
-	case hosts.find(o.Host) != nil:
-		text, err = r.peers.rescaleHost(hosts.find(o.Host), o.Peers)
+	case hosts.Find(o.Host) != nil:
+		text, err = r.peers.rescaleHost(hosts.Find(o.Host), o.Peers)
 	case o.Peers == 0:
 		err = fmt.Errorf("host %s has no peers of this job: name a host as -H did", o.Host)
-	case r.peers.listen() == listenAuto || r.peers.listen() == listenLocal:
+	case r.peers.listen() == spec.ListenAuto || r.peers.listen() == spec.ListenLocal:
 		err = fmt.Errorf("the peers listen on loopback only, where no other host reaches them: open the job by elrun ticket, or start it with --listen all")
 	default:
-		if err = hosts.add(o, from); err == nil {
+		if err = hosts.Add(o, from); err == nil {
 			return // hostConnected will answer
 		}
 	}
@@ -35,60 +39,60 @@ func (r *runner) scale(from int, o scaleOrder) {
 // answerScale sends the result of a scale request to peer to, which received the request on its
 // control socket. seq is the request's sequence number at that peer.
 func (r *runner) answerScale(to, seq int, text string, err error) {
-	result := scaleResult{Seq: seq, Text: text}
+	result := wire.ScaleResult{Seq: seq, Text: text}
 	if err != nil {
 		result.Error = err.Error()
 	}
-	r.peers.send(to, message{Scaled: &result})
+	r.peers.send(to, wire.Message{Scaled: &result})
 }
 
 // hostConnected handles the result of the connection to an added host. If the user has got an answer
 // before (answerOverdue), only the launcher's line tells the result.
-func (r *runner) hostConnected(a hostConnect) {
+func (r *runner) hostConnected(a hosts.Connect) {
 	// Add the host even if the user has an answer already.
-	waits := r.procs.hosts.addConnected(a)
-	text, err := "", a.err
+	waits := r.procs.hosts.AddConnected(a)
+	text, err := "", a.Err
 	if err == nil {
-		a.host.run(r.report.console.say)
-		text, err = r.peers.rescaleHost(a.host, a.order.Peers)
+		a.Host.Run(r.report.Console.Say)
+		text, err = r.peers.rescaleHost(a.Host, a.Order.Peers)
 	}
 	if err != nil {
-		r.report.printf("scale: %v", err)
+		r.report.Printf("scale: %v", err)
 	}
 	if waits {
-		r.answerScale(a.from, a.order.Seq, text, err)
+		r.answerScale(a.From, a.Order.Seq, text, err)
 	}
 }
 
 // answerOverdue answers orders whose hosts take long to connect.
 func (r *runner) answerOverdue(now time.Time) {
-	for _, a := range r.procs.hosts.overdue(now) {
-		r.answerScale(a.from, a.order.Seq, fmt.Sprintf("host %s is still being connected; the elrun that runs the job will say how that ends", a.order.Host), nil)
+	for _, a := range r.procs.hosts.Overdue(now) {
+		r.answerScale(a.From, a.Order.Seq, fmt.Sprintf("host %s is still being connected; the elrun that runs the job will say how that ends", a.Order.Host), nil)
 	}
 }
 
 // rescale changes the number of peers to n and returns a description.
 func (s *supervisor) rescale(n int) (string, error) {
-	if n < 1 || n > maxPeers {
-		return "", fmt.Errorf("%d peers: want 1 to %d", n, maxPeers)
+	if n < 1 || n > spec.MaxPeers {
+		return "", fmt.Errorf("%d peers: want 1 to %d", n, spec.MaxPeers)
 	}
 	before := len(s.procs.staying(""))
-	return s.scale(job.Scale{N: n}, n, plural(before, "local peer becomes", "local peers become"))
+	return s.scale(job.Scale{N: n}, n, printable.Plural(before, "local peer becomes", "local peers become"))
 }
 
 // rescaleHost changes the number of peers on a host to n and returns a description. Peers on the other
 // hosts stay as they are.
-func (s *supervisor) rescaleHost(h *remoteHost, n int) (string, error) {
+func (s *supervisor) rescaleHost(h *hosts.Host, n int) (string, error) {
 	before := len(s.procs.staying(h.Name))
 	all := len(s.procs.staying("")) - before + n
-	if n < 0 || all < 1 || all > maxPeers {
-		return "", fmt.Errorf("%d peers on all hosts: want 1 to %d; elrun stop ends the job", all, maxPeers)
+	if n < 0 || all < 1 || all > spec.MaxPeers {
+		return "", fmt.Errorf("%d peers on all hosts: want 1 to %d; elrun stop ends the job", all, spec.MaxPeers)
 	}
 	// Set the slots to the requested number, so that later peers are placed accordingly.
 	h.Slots = max(1, n)
 	s.placing = h
 	defer func() { s.placing = nil }()
-	return s.scale(job.Scale{N: n, OnHost: true, Seats: s.procs.seatsOn(h)}, all, "host "+h.Name+": "+plural(before, "peer becomes", "peers become"))
+	return s.scale(job.Scale{N: n, OnHost: true, Seats: s.procs.seatsOn(h)}, all, "host "+h.Name+": "+printable.Plural(before, "peer becomes", "peers become"))
 }
 
 // scale asks the job for another number of peers. all is the number of peers on all hosts after it. It
@@ -112,7 +116,7 @@ func (s *supervisor) scale(to job.Scale, all int, begin string) (string, error) 
 		return "", s.unstarted
 	}
 	text := fmt.Sprintf("%s %d: %v", begin, to.N, plan)
-	s.report.printf("scale: %s", text)
+	s.report.Printf("scale: %s", text)
 	return text, nil
 }
 
@@ -138,26 +142,9 @@ type scalePlan struct{ start, leave []int }
 func (p scalePlan) String() string {
 	switch {
 	case len(p.start) > 0:
-		return "starting " + listPeers(p.start)
+		return "starting " + say.ListPeers(p.start)
 	case len(p.leave) > 0:
-		return "asking " + listPeers(p.leave) + " to leave"
+		return "asking " + say.ListPeers(p.leave) + " to leave"
 	}
 	return "nothing to do"
-}
-
-// listPeers describes a list of local indices.
-func listPeers(indices []int) string {
-	// A line has room for about this number of indices.
-	const shown = 8
-	if len(indices) == 1 {
-		return fmt.Sprintf("peer %d", indices[0])
-	}
-	var words []string
-	for _, i := range indices[:min(shown, len(indices))] {
-		words = append(words, fmt.Sprint(i))
-	}
-	if n := len(indices) - shown; n > 0 {
-		words = append(words, fmt.Sprintf("%d more", n))
-	}
-	return "peers " + strings.Join(words, ", ")
 }

@@ -5,6 +5,8 @@ import (
 	"os/signal"
 	"syscall"
 	"testing"
+
+	"github.com/elrun/elrun/launch/internal/ctl"
 )
 
 func TestSignalsLeave(t *testing.T) {
@@ -14,7 +16,7 @@ func TestSignalsLeave(t *testing.T) {
 	s := newSignals()
 	asked := make(chan struct{})
 	s.onTerm(func() { close(asked) })
-	terminate()
+	ctl.Terminate()
 	<-asked
 	<-ctx.Done()
 	if err := errors.Join(s.Close(), s.Close()); err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/printable"
+	"github.com/elrun/elrun/launch/internal/say"
+	"github.com/elrun/elrun/launch/spec"
 	"github.com/elrun/elrun/transport/mem"
 )
 
@@ -20,7 +22,7 @@ func solo(ctx context.Context) (*elastic.Group, error) {
 	host, _ := os.Hostname() // appears in messages only; an unknown name stays empty
 	self := elastic.Member{ID: "solo", Host: host}
 	network := mem.NewNetwork()
-	r := newSoloReport(Output{Stdout: os.Stdout, Stderr: os.Stderr})
+	r := newSoloReport(spec.Output{Stdout: os.Stdout, Stderr: os.Stderr})
 	return elastic.Join(ctx, elastic.Config{
 		Endpoint: elastic.Endpoint{Self: self, Network: network.Member(self.ID), Close: network.Close},
 		Peers:    []elastic.Member{self}, Job: rand.Text(), Sink: r, Closers: []io.Closer{r},
@@ -32,7 +34,7 @@ func solo(ctx context.Context) (*elastic.Group, error) {
 // line that is redrawn, because the program writes to the same terminal.
 type soloReport struct {
 	mu     sync.Mutex // guards report.progress and done
-	report *reporter
+	report *say.Reporter
 	done   *event.Done // nil until the job has finished
 
 	once       sync.Once // for Close
@@ -40,8 +42,8 @@ type soloReport struct {
 }
 
 // newSoloReport returns a report on the outputs of out. Close ends it.
-func newSoloReport(out Output) *soloReport {
-	s := &soloReport{report: newReporter(&out, nil), stop: make(chan struct{}), over: make(chan struct{})}
+func newSoloReport(out spec.Output) *soloReport {
+	s := &soloReport{report: say.NewReporter(&out, nil), stop: make(chan struct{}), over: make(chan struct{})}
 	go s.run()
 	return s
 }
@@ -66,14 +68,14 @@ func (s *soloReport) run() {
 func (s *soloReport) show(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.report.showProgress(now)
+	s.report.ShowProgress(now)
 }
 
 // Emit implements event.Sink.
 func (s *soloReport) Emit(e event.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.report.observe(e, time.Now())
+	s.report.Observe(e, time.Now())
 	if done, ok := e.Body.(event.Done); ok {
 		s.done = &done
 	}
@@ -88,7 +90,7 @@ func (s *soloReport) Close() (err error) {
 		if s.done != nil {
 			last = printable.Line(s.done.Line())
 		}
-		err = s.report.console.close(context.Background(), last)
+		err = s.report.Console.Close(context.Background(), last)
 	})
 	return err
 }

@@ -9,7 +9,12 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/launch/internal/hosts"
 	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/internal/proc"
+	"github.com/elrun/elrun/launch/internal/say"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // supervisor carries out the decisions of package job: it starts, asks and kills the processes of
@@ -20,12 +25,12 @@ import (
 //
 // It makes no decision about the life of the job itself.
 type supervisor struct {
-	o          *Options
+	o          *spec.Options
 	procs      *processes
-	report     *reporter
+	report     *say.Reporter
 	roster     *roster
-	joinQueue  *joinQueue
-	membership *membershipLog
+	joinQueue  *say.JoinQueue
+	membership *say.MembershipLog
 	outcome    *outcome
 	// repeats looks for a part that ends its peers, which is a mistake of the program.
 	repeats repeats
@@ -34,7 +39,7 @@ type supervisor struct {
 	later      []job.Input       // facts that have come from carrying out outputs
 	begun      time.Time         // when the clock of the job began
 	want       int               // number of peers
-	placing    *remoteHost       // where the processes start that a user has asked for on a host; else nil
+	placing    *hosts.Host       // where the processes start that a user has asked for on a host; else nil
 	unstarted  error             // the last process that could not be started
 	generation int               // of the present group; 0 before the first
 	restarts   int               // that are allowed in all
@@ -45,7 +50,7 @@ type supervisor struct {
 }
 
 // newSupervisor returns the supervisor of a job whose processes have not been started.
-func newSupervisor(o *Options, procs *processes, report *reporter, group *roster) *supervisor {
+func newSupervisor(o *spec.Options, procs *processes, report *say.Reporter, group *roster) *supervisor {
 	return &supervisor{o: o, procs: procs, report: report, roster: group, begun: time.Now(), want: o.Peers,
 		restarts: o.Membership.Restart, died: make(map[int]time.Time), herald: herald{results: make(chan obituary, 1)}}
 }
@@ -91,20 +96,20 @@ func (s *supervisor) carryOut(o job.Output) {
 	case job.First:
 		s.first(o)
 	case job.Join:
-		s.joinQueue.add(o.Seat, s.roster.shortID(o.Seat), time.Now())
+		s.joinQueue.Add(o.Seat, s.roster.shortID(o.Seat), time.Now())
 		s.send(o.Seat, s.roster.join(o.Seat))
 	case job.Pass:
 		if m, ok := s.roster.pass(o.ID); ok {
 			s.send(o.Seat, m)
 		}
 	case job.Finish:
-		s.send(o.Seat, message{Finished: true})
+		s.send(o.Seat, wire.Message{Finished: true})
 	case job.Abort:
-		s.send(o.Seat, message{Abort: s.outcome.formatAbort(o)})
+		s.send(o.Seat, wire.Message{Abort: s.outcome.formatAbort(o)})
 	case job.Hold:
-		s.send(o.Seat, message{Again: true})
+		s.send(o.Seat, wire.Message{Again: true})
 	case job.Dead:
-		s.send(o.Seat, message{Dead: s.roster.full(o.ID)})
+		s.send(o.Seat, wire.Message{Dead: s.roster.full(o.ID)})
 	case job.Ended:
 		if o.Again {
 			s.died[o.Seat] = time.Now()
@@ -114,7 +119,7 @@ func (s *supervisor) carryOut(o job.Output) {
 	case job.Ask:
 		if c := s.procs.peers[o.Seat]; c != nil {
 			c.asked = time.Now()
-			c.ask(s.leaveSignal())
+			c.Ask(s.leaveSignal())
 		}
 	case job.Kill:
 		s.kill(o.Seat)
@@ -124,23 +129,23 @@ func (s *supervisor) carryOut(o job.Output) {
 }
 
 // send sends a message to the process in a seat.
-func (s *supervisor) send(seat int, m message) {
+func (s *supervisor) send(seat int, m wire.Message) {
 	if c := s.procs.peers[seat]; c != nil {
-		c.send(m)
+		c.Send(m)
 	}
 }
 
 // environment returns the environment of the process with an index. n is the number of peers.
-func (s *supervisor) environment(index, n int) environment {
-	return environment{job: s.o.Job, index: index, peers: n, fd: childFD, transport: s.o.Network.Transport,
-		encrypt: s.o.Network.Encrypt, relay: s.o.Network.Relay, listen: s.listen(), site: s.o.Network.Site, grace: s.o.Grace}
+func (s *supervisor) environment(index, n int) wire.Environment {
+	return wire.Environment{Job: s.o.Job, Index: index, Peers: n, FD: proc.ChildFD, Transport: s.o.Network.Transport,
+		Encrypt: s.o.Network.Encrypt, Relay: s.o.Network.Relay, Listen: s.listen(), Site: s.o.Network.Site, Grace: s.o.Grace}
 }
 
 // listen returns the Listen value of a process that is started now: all interfaces if the job has
 // been opened, otherwise the option.
 func (s *supervisor) listen() string {
-	if s.o.Network.Listen == listenAuto && s.roster.latest.Open {
-		return listenAll
+	if s.o.Network.Listen == spec.ListenAuto && s.roster.latest.Open {
+		return spec.ListenAll
 	}
 	return s.o.Network.Listen
 }
@@ -157,20 +162,20 @@ func (s *supervisor) spawnIn(seat int) {
 			Body: event.Restart{MS: float64(now.Sub(died)) / float64(time.Millisecond)}})
 	}
 	if s.placing != nil {
-		s.procs.hosts.assignTo(seat, s.placing)
+		s.procs.hosts.AssignTo(seat, s.placing)
 	}
 	if err := s.procs.startPeer(s.environment(seat, max(s.want, seat+1)), s.want, first); err != nil {
 		s.unstarted = err
 		if again {
-			s.report.printf("peer %d cannot be started again: %v", seat, err)
+			s.report.Printf("peer %d cannot be started again: %v", seat, err)
 		}
-		s.later = append(s.later, job.Exit{Seat: seat, Code: statusNotStarted})
+		s.later = append(s.later, job.Exit{Seat: seat, Code: hosts.StatusNotStarted})
 		return
 	}
 	s.roster.expect(seat)
 	if again {
 		s.restarted++
-		s.report.printf("peer %d is started again, as a new member (restart %d of %d)", seat, s.restarted, s.restarts)
+		s.report.Printf("peer %d is started again, as a new member (restart %d of %d)", seat, s.restarted, s.restarts)
 	}
 }
 
@@ -192,23 +197,23 @@ func (s *supervisor) first(o job.First) {
 // a further program, its result becomes the result of the job.
 func (s *supervisor) again(members []job.ID, further bool) {
 	// The lines about the old group come before the line about the new one.
-	s.report.lines(s.membership.reset())
-	s.report.beginAgain()
+	s.report.Lines(s.membership.Reset())
+	s.report.BeginAgain()
 	if !further {
 		var seats []int
 		for _, id := range members {
 			seats = append(seats, s.roster.index(string(id)))
 		}
-		s.report.printf("no member of the job is left; %s, which waited to join, %s", listPeers(seats),
+		s.report.Printf("no member of the job is left; %s, which waited to join, %s", say.ListPeers(seats),
 			map[bool]string{true: "begins anew", false: "begin anew"}[len(seats) == 1])
 		return
 	}
-	s.report.printf("all peers have finished a program and begun another one, which they run as a new group")
+	s.report.Printf("all peers have finished a program and begun another one, which they run as a new group")
 	for _, c := range s.procs.peers {
 		c.result = false
 	}
 	if done, _ := agreeDone(s.outcome.dones); done != nil {
-		s.report.printf("the result of the finished program: %s", done.Line())
+		s.report.Printf("the result of the finished program: %s", done.Line())
 	}
 	s.outcome.dones = nil
 }
@@ -231,34 +236,34 @@ func (s *supervisor) kill(seat int) {
 		return
 	case c.halted:
 		name := cmp.Or(s.roster.describe(s.roster.shortID(seat)), fmt.Sprintf("peer %d", seat))
-		s.report.printf("%s is stopped and holds up the others: killing it (pid %d)", name, c.pid())
+		s.report.Printf("%s is stopped and holds up the others: killing it (pid %d)", name, c.PID())
 	case s.outcome.signal == 0:
-		s.report.printf("peer %d still runs %v after it was asked to leave; killing it", seat, s.o.Grace)
+		s.report.Printf("peer %d still runs %v after it was asked to leave; killing it", seat, s.o.Grace)
 		c.late = true
 	default:
-		s.report.printf("peers still run %v after they were asked to end; killing them", s.o.Grace)
+		s.report.Printf("peers still run %v after they were asked to end; killing them", s.o.Grace)
 		for _, c := range s.procs.peers {
 			c.late = true
 		}
 		s.killAll()
 		return
 	}
-	c.signal(syscall.SIGKILL)
+	c.Signal(syscall.SIGKILL)
 }
 
 // killAll kills all process groups and stops waiting for output.
 func (s *supervisor) killAll() {
 	s.killed = true
-	s.report.console.abandon()
+	s.report.Console.Abandon()
 	s.procs.signal(syscall.SIGKILL)
-	s.procs.hosts.cutOff()
+	s.procs.hosts.CutOff()
 }
 
 // hello records that a peer waits. If there is no job to join, it says so once.
 func (s *supervisor) hello(from int, self elastic.Member) {
 	for _, o := range s.record(s.roster.hello(from, self)) {
 		if a, ok := o.(job.Abort); ok && a.Why != job.Mistaken { // the job's last line names the mistake
-			s.report.printf("the peers that wait to join are told to end: %s", s.outcome.formatAbort(a))
+			s.report.Printf("the peers that wait to join are told to end: %s", s.outcome.formatAbort(a))
 			return
 		}
 	}
@@ -267,12 +272,12 @@ func (s *supervisor) hello(from int, self elastic.Member) {
 // exited records the end of a process, and says it if it is a failure. The peers learn of it first: they
 // may wait until this death is certain. The line about a lost member waits for the next view, and lines
 // about other failures wait for their likely cause.
-func (s *supervisor) exited(e Exit, c *child, failures *failureReport) {
+func (s *supervisor) exited(e spec.Exit, c *child, failures *say.FailureReport) {
 	short := s.roster.shortID(e.Index)
 	s.roster.end(e.Index, !e.Lost)
 	s.outcome.exits = append(s.outcome.exits, e)
 	last := &s.outcome.exits[len(s.outcome.exits)-1]
-	outs := s.record(job.Exit{Seat: e.Index, Code: max(e.Code, 0), Signal: int(e.Signal), Lost: e.Lost, Asked: e.by != 0})
+	outs := s.record(job.Exit{Seat: e.Index, Code: max(e.Code, 0), Signal: int(e.Signal), Lost: e.Lost, Asked: e.By != 0})
 	var end job.Ended
 	told := false // the others are told to end
 	for _, o := range outs {
@@ -287,9 +292,9 @@ func (s *supervisor) exited(e Exit, c *child, failures *failureReport) {
 	e.Asked = end.End == job.Left || end.End == job.Released || end.End == job.Complete && byRequest
 	last.Asked = e.Asked
 	s.repeats.ended(short, e, c.words)
-	defer s.judge(e.at)
+	defer s.judge(e.At)
 	if line := c.unsaved(e, s.o.Grace); line != "" {
-		s.report.printf("%s", line)
+		s.report.Printf("%s", line)
 	}
 	started := s.generation > 0 || s.o.Join
 	now := time.Now()
@@ -297,27 +302,27 @@ func (s *supervisor) exited(e Exit, c *child, failures *failureReport) {
 	case s.outcome.ending() || e.Asked && started: // nothing is said about an expected end
 	case s.outcome.mistake != "" && e.Signal == 0 && !e.Lost: // the job's last line names the mistake
 	case told:
-		s.report.printf("peer %d (pid %d) %v before all had joined; the others are told to end", e.Index, e.PID, e)
-	case !e.failed():
+		s.report.Printf("peer %d (pid %d) %v before all had joined; the others are told to end", e.Index, e.PID, e)
+	case !e.Failed():
 		if started && short != "" {
-			s.membership.completed(short, now)
+			s.membership.Completed(short, now)
 		}
 	case started && short != "":
-		s.report.lines(s.membership.ended(short, fmt.Sprintf("%v, pid %d", e, e.PID), now))
+		s.report.Lines(s.membership.Ended(short, fmt.Sprintf("%v, pid %d", e, e.PID), now))
 		s.sayRestart(e, end, now.Sub(c.begun))
 	default:
-		failures.add(e, now)
+		failures.Add(e, now)
 		s.sayRestart(e, end, now.Sub(c.begun))
 	}
 }
 
 // sayRestart says when the process of a peer is started again. life is how long it ran.
-func (s *supervisor) sayRestart(e Exit, end job.Ended, life time.Duration) {
+func (s *supervisor) sayRestart(e spec.Exit, end job.Ended, life time.Duration) {
 	switch {
 	case end.Again && end.Pause > 0:
-		s.report.printf("peer %d ended again after %.1f s; it is started again in %v", e.Index, life.Seconds(), end.Pause)
-	case !end.Again && (end.End == job.Died || end.End == job.Broke) && s.restarts > 0 && s.restarted+len(s.died) >= s.restarts && !s.membership.done:
-		s.report.printf("peer %d is not started again: all %d restarts are used up", e.Index, s.restarts)
+		s.report.Printf("peer %d ended again after %.1f s; it is started again in %v", e.Index, life.Seconds(), end.Pause)
+	case !end.Again && (end.End == job.Died || end.End == job.Broke) && s.restarts > 0 && s.restarted+len(s.died) >= s.restarts && !s.membership.Done:
+		s.report.Printf("peer %d is not started again: all %d restarts are used up", e.Index, s.restarts)
 	}
 }
 

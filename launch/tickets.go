@@ -8,35 +8,25 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/ctl"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
-// Ticket lets peers of other hosts and users join a job.
-type Ticket struct {
-	Text string `json:"text"` // one word, for a command line
-	ID   string `json:"id"`   // the name for Revoke; it admits nobody
-	Job  string `json:"job"`
-	// Expires is the time from which the ticket admits nobody, by the clocks of the members.
-	Expires time.Time `json:"expires"`
-	// Note is a remark about this ticket for people, or "".
-	Note string `json:"note,omitempty"`
-	// Open reports whether the peers of the job listen on the network.
-	Open bool `json:"open,omitempty"`
-}
-
 // localTicket is the validity of a ticket that joins a job on the same host. The launcher that
 // holds the ticket may need it to restart a peer at any time.
-const localTicket = maxValid
+const localTicket = wire.MaxValid
 
 // find sets the name of the job to join, and gets a ticket if none is given.
-func (o *Options) find(ctx context.Context) error {
+func find(ctx context.Context, o *spec.Options) error {
 	if o.Ticket == "" {
 		// Without a ticket the job is on this host: one of its peers makes a local ticket.
-		j, err := Find(ctx, o.Job)
+		j, err := ctl.Find(ctx, o.Job)
 		if err != nil {
 			return err
 		}
-		t, err := j.askTicket(ctx, request{Request: "ticket", ValidMS: localTicket.Milliseconds(), Local: true})
+		t, err := j.AskTicket(ctx, wire.Request{Request: "ticket", ValidMS: localTicket.Milliseconds(), Local: true})
 		if err != nil {
 			return err
 		}
@@ -52,7 +42,7 @@ func (o *Options) find(ctx context.Context) error {
 		return fmt.Errorf("launch: bad ticket: %w", err)
 	}
 	if o.Job != "" && o.Job != job {
-		return fmt.Errorf("launch: %w: the ticket is for job %s, not for %s", ErrOptions, job, o.Job)
+		return fmt.Errorf("launch: %w: the ticket is for job %s, not for %s", spec.ErrOptions, job, o.Job)
 	}
 	o.Job, o.Network.Listen = job, openListen(o.Network.Listen)
 	return nil
@@ -61,8 +51,8 @@ func (o *Options) find(ctx context.Context) error {
 // openListen returns the Listen value of peers that join an open job: all interfaces, unless the
 // user has chosen other addresses.
 func openListen(listen string) string {
-	if listen == "" || listen == listenAuto {
-		return listenAll
+	if listen == "" || listen == spec.ListenAuto {
+		return spec.ListenAll
 	}
 	return listen
 }
@@ -141,7 +131,7 @@ func addrKind(addr string) int {
 	switch {
 	case strings.Contains(addr, "/p2p-circuit"):
 		return relayedAddr
-	case onlyLoopback([]string{addr}):
+	case spec.OnlyLoopback([]string{addr}):
 		return nearAddr
 	case strings.HasPrefix(addr, "/ip6/fe80:") || strings.HasPrefix(addr, "/ip6zone/"):
 		return linkAddr
@@ -149,9 +139,9 @@ func addrKind(addr string) int {
 	return netAddr
 }
 
-// key returns the public key of the ticket by which the peers join, "" without a ticket.
-func (o *Options) key() string {
-	t, err := ticket.Parse(o.Ticket)
+// keyOf returns the public key of the ticket by which the peers join, "" without a ticket.
+func keyOf(text string) string {
+	t, err := ticket.Parse(text)
 	if err != nil {
 		return ""
 	}
@@ -169,7 +159,7 @@ func checkTicket(text string, now time.Time) (job string, err error) {
 		return "", fmt.Errorf(`%w at %s, and the clock here says %s: ask for a new one with "elrun ticket %s"`, ticket.ErrExpired,
 			t.Expiry.Format(time.RFC3339), now.UTC().Format(time.RFC3339), t.Job)
 	}
-	if err := validJob(t.Job); err != nil {
+	if err := spec.ValidJob(t.Job); err != nil {
 		return "", fmt.Errorf("%w: %w", ticket.ErrFormat, err)
 	}
 	return t.Job, nil

@@ -9,22 +9,27 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/ctl"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
 func TestServiceErrors(t *testing.T) {
-	s := testServices()
-	s.scale = func(context.Context, Host) (string, error) { return "", errNoLauncher }
-	s.ticket = func(context.Context, request) (Ticket, error) { return Ticket{}, errors.New("no member") }
-	s.revoke = func(context.Context, string) (string, error) { return "", errors.New("no such ticket") }
-	s.kick = func(context.Context, string) (string, error) { return "", errors.New("no such peer") }
+	var s ctl.Services
+	s.Scale = func(context.Context, spec.Host) (string, error) { return "", errNoLauncher }
+	s.Ticket = func(context.Context, wire.Request) (spec.Ticket, error) {
+		return spec.Ticket{}, errors.New("no member")
+	}
+	s.Revoke = func(context.Context, string) (string, error) { return "", errors.New("no such ticket") }
+	s.Kick = func(context.Context, string) (string, error) { return "", errors.New("no such peer") }
 	for line, want := range map[string]string{
 		`{"request":"scale","peers":2}`:         "has ended",
 		`{"request":"ticket","valid_ms":10000}`: "no member",
 		`{"request":"revoke","ticket":"x"}`:     "no such ticket",
 		`{"request":"kick","peer":"x"}`:         "no such peer",
 	} {
-		if r := s.answer(t.Context(), []byte(line)); !strings.Contains(r.Error, want) {
+		if r := s.Answer(t.Context(), []byte(line)); !strings.Contains(r.Error, want) {
 			t.Errorf("%s: %+v", line, r)
 		}
 	}
@@ -66,24 +71,26 @@ func TestCheckTicket(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	late := Options{Join: true, Ticket: issue("job-1")} // after its expiry
-	if err := late.find(t.Context()); !errors.Is(err, ticket.ErrExpired) || errors.Is(err, ErrOptions) {
+	late := spec.Options{Join: true, Ticket: issue("job-1")} // after its expiry
+	if err := find(t.Context(), &late); !errors.Is(err, ticket.ErrExpired) || errors.Is(err, spec.ErrOptions) {
 		t.Errorf("find: %v", err)
 	}
 }
 
 func TestFindByName(t *testing.T) {
 	job := testJob(t)
-	serveJob(t, job, 77)
-	o := Options{Join: true, Job: job}
-	if err := o.find(t.Context()); err != nil || o.Ticket != "87600h0m0s true" {
+	serve(t, job, 0, ctl.Services{Ticket: func(_ context.Context, r wire.Request) (spec.Ticket, error) {
+		return spec.Ticket{Text: fmt.Sprint(time.Duration(r.ValidMS)*time.Millisecond, r.Local)}, nil
+	}})
+	o := spec.Options{Join: true, Job: job}
+	if err := find(t.Context(), &o); err != nil || o.Ticket != "87600h0m0s true" {
 		t.Errorf("got %+v, %v", o, err)
 	}
 }
 
 func TestIssueBeforeJoining(t *testing.T) {
 	p := &peer{a: &agent{}, id: newFakeNet(nil).identity(nil), admission: newAdmission("")}
-	if k, err := p.issue(t.Context(), request{Local: true}); err == nil {
+	if k, err := p.issue(t.Context(), wire.Request{Local: true}); err == nil {
 		t.Errorf("got %+v", k)
 	}
 	_ = p.id.Close()

@@ -3,8 +3,6 @@ package launch
 import (
 	"context"
 	"errors"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -17,14 +15,19 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/shm"
+	"github.com/elrun/elrun/launch/internal/proc"
+	"github.com/elrun/elrun/launch/internal/say"
+	"github.com/elrun/elrun/launch/internal/sink"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // watchedProcess is a process on this host whose program says hello.
 type watchedProcess struct {
-	*local
+	*proc.Local
 	notices chan notice
-	con     *console
-	out     *buffer
+	con     *say.Console
+	out     *sink.Buffer
 	done    chan struct{} // closed when watch has returned
 }
 
@@ -35,24 +38,24 @@ func startWatched(t *testing.T, script string) watchedProcess {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := watchedProcess{notices: make(chan notice), out: new(buffer), done: make(chan struct{})}
-	p.con = newConsole(p.out, p.out, nil, false)
+	p := watchedProcess{notices: make(chan notice), out: new(sink.Buffer), done: make(chan struct{})}
+	p.con = say.NewConsole(p.out, p.out, nil, false)
 	f := newFeed(0, "", p.con, p.notices, nil)
-	if p.local, err = startLocal(0, 1, exec.Command("sh", "-c", script, self), false, f, nil); err != nil {
+	if p.Local, err = proc.StartLocal(0, 1, exec.Command("sh", "-c", script, self), false, f, nil); err != nil {
 		t.Fatal(err)
 	}
-	p.words = new(shm.WordWatch)
+	p.Words = new(shm.WordWatch)
 	go func() {
 		defer close(p.done)
-		p.watch()
+		p.Watch()
 	}()
 	t.Cleanup(func() {
-		p.signal(syscall.SIGKILL)
+		p.Signal(syscall.SIGKILL)
 		for n := (notice{}); n.exit == nil; { // after a failure
 			select {
 			case n = <-p.notices:
 			case <-p.done:
-				n.exit = new(Exit)
+				n.exit = new(spec.Exit)
 			}
 		}
 		_ = p.output()
@@ -63,7 +66,7 @@ func startWatched(t *testing.T, script string) watchedProcess {
 // output returns what the process has printed, once it has ended.
 func (p watchedProcess) output() string {
 	<-p.done
-	_ = p.con.close(context.Background(), "")
+	_ = p.con.Close(context.Background(), "")
 	return p.out.String()
 }
 
@@ -86,14 +89,14 @@ func (p watchedProcess) hello(t *testing.T, id elastic.ID) (pid int) {
 	if n.msg == nil || n.msg.Hello == nil || n.msg.Hello.ID != id {
 		t.Fatalf("notice %+v, want the hello of %s", n, id)
 	}
-	p.send(message{Start: &startOrder{}})
+	p.Send(wire.Message{Start: &wire.StartOrder{}})
 	return n.pid
 }
 
 // ends kills the process, and waits for the notice of its end, which must be the next one.
 func (p watchedProcess) ends(t *testing.T) {
 	t.Helper()
-	p.signal(syscall.SIGKILL)
+	p.Signal(syscall.SIGKILL)
 	if n := p.next(t); n.exit == nil || n.exit.Signal != syscall.SIGKILL {
 		t.Errorf("notice %+v, want the end by this signal", n)
 	}
@@ -113,7 +116,7 @@ func TestWordOfWrappedPrograms(t *testing.T) {
 		}
 	}
 	pid := p.hello(t, "three")
-	if n := p.next(t); n.dying != "three" || pid != p.cmd.Process.Pid {
+	if n := p.next(t); n.dying != "three" || pid != p.Cmd.Process.Pid {
 		t.Errorf("notice %+v of process %d", n, pid)
 	}
 	p.ends(t)
@@ -128,11 +131,11 @@ func TestWithoutWord(t *testing.T) {
 	skipUnwatched(t)
 	p := startWatched(t, wordVariable+`=close "$0" one; echo '{"hello":{"id":"two"}}' >&3; exec 3>&-; sleep 300`)
 	p.hello(t, "one")
-	if !p.watched.Load() {
+	if !p.Watched.Load() {
 		t.Error("a program with a word is not watched")
 	}
 	p.hello(t, "two")
-	if p.watched.Load() {
+	if p.Watched.Load() {
 		t.Error("a program without a word is watched")
 	}
 	p.ends(t)
@@ -145,60 +148,6 @@ func TestWithoutWord(t *testing.T) {
 	if got := p.output(); strings.Contains(got, "watched true") {
 		t.Errorf("the program says %q", got)
 	}
-}
-
-// Of the files that come with data, the last one is kept until it is taken, and all others are closed.
-func TestFilesOfSenders(t *testing.T) {
-	ours, theirs, err := socketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ours.Close()
-	conn, err := net.FileConn(theirs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	s, err := newSenders(ours)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var reads []*os.File
-	for i := range 3 {
-		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.Close()
-		reads = append(reads, r)
-		c := &wordConn{UnixConn: conn.(*net.UnixConn)}
-		c.word.Store(w)
-		if n, err := c.Write([]byte("hello\n")); n != 6 || err != nil {
-			t.Fatalf("wrote %d, %v", n, err)
-		}
-		if n, err := c.Write([]byte("more\n")); n != 5 || err != nil {
-			t.Fatalf("wrote %d, %v", n, err)
-		}
-		_ = w.Close()
-		if got, err := io.ReadAll(io.LimitReader(s, 11)); string(got) != "hello\nmore\n" || err != nil || s.last != os.Getpid() {
-			t.Fatalf("%d: read %q from %d, %v", i, got, s.last, err)
-		}
-	}
-	f := s.take()
-	if f == nil || s.take() != nil {
-		t.Fatalf("took %v, and then another", f)
-	}
-	if _, err := f.WriteString("last"); err != nil {
-		t.Error(err)
-	}
-	_ = f.Close()
-	for i, r := range reads {
-		got, err := io.ReadAll(r) // ends when all handles of the other end are closed
-		if want := map[bool]string{true: "last"}[i == 2]; string(got) != want || err != nil {
-			t.Errorf("%d: %q, %v", i, got, err)
-		}
-	}
-	s.drop()
 }
 
 // skipUnwatched skips a test where this process cannot watch words.

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/proc"
 )
 
 // wordVariable is the environment variable that makes the test binary a program that says hello, and how it ends.
@@ -14,7 +15,7 @@ const wordVariable = "LAUNCH_TEST_WORD"
 
 // playWord says hello by the ID in the first argument, prints whether it is watched, and ends in the given way.
 func playWord(end string) error {
-	a, err := openAgent(childFD)
+	a, err := openAgent(proc.ChildFD)
 	if err != nil {
 		return err
 	}

@@ -58,6 +58,12 @@ func layers() []layer {
 		{"level 4", []string{"transport/...", "trainer"}},
 		// Models, and ways to train them.
 		{"level 4, above the trainer", []string{"trainer/nn", "trainer/tensors", "trainer/local"}},
+		// The rooms of the launcher, by process. What all of them share is at the bottom.
+		{"level 5, data of jobs", []string{"launch/spec", "launch/internal/job", "launch/internal/sink"}},
+		{"level 5, messages", []string{"launch/internal/wire"}},
+		{"level 5, over the messages", []string{"launch/internal/say", "launch/internal/proc", "launch/internal/ctl"}},
+		{"level 5, other hosts", []string{"launch/internal/agent", "launch/internal/hosts"}},
+		{"level 5, over the hosts", []string{"launch/internal/doctor"}},
 		// The package that connects the concrete transports with membership and collective calls.
 		{"level 5", []string{"launch/..."}},
 		// The measurements of "elrun bench", the manifest of "elrun k8s", and a simulation of the

@@ -33,3 +33,11 @@ func Line(s string) string {
 	}
 	return out.String()
 }
+
+// Plural returns n with the noun that fits it.
+func Plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}

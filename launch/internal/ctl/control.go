@@ -1,0 +1,259 @@
+package ctl
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/pause"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
+)
+
+const (
+	maxControls   = 16              // requests served at the same time
+	ControlPeriod = 2 * time.Second // time limit of a request and its answer
+	ScalePeriod   = 8 * time.Second // additional time for answers that need other members, which may be busy
+)
+
+// Services are the functions of a peer behind its control socket. They must be safe for concurrent
+// use. Tests and elrun doctor set only the functions that they need.
+type Services struct {
+	Status       func() spec.Status
+	Stop         func()                                                 // makes the peer end
+	Grace        time.Duration                                          // time that the peer gets to end
+	Scale        func(ctx context.Context, h spec.Host) (string, error) // an empty h.Name means all hosts
+	Ticket       func(ctx context.Context, r wire.Request) (spec.Ticket, error)
+	Refresh      func(text string) (spec.Ticket, error)
+	Revoke, Kick func(ctx context.Context, name string) (string, error)
+	Bury         func(dead []elastic.ID) (string, error)
+}
+
+// Answer implements responder.
+func (s Services) Answer(ctx context.Context, line []byte) wire.Reply {
+	r, err := wire.DecodeRequest(line)
+	if err != nil {
+		return wire.Reply{Error: err.Error()}
+	}
+	switch r.Request {
+	case "status":
+		status := s.Status()
+		// Paths make the answer long, so the answer has paths only if the client asks for them.
+		for i := range status.Members {
+			if !r.Paths {
+				status.Members[i].Paths = nil
+			}
+		}
+		return wire.Reply{Status: &status}
+	// The caller ends the peer after the answer: see control.serve.
+	case "stop":
+		return wire.Reply{Stopping: true, Grace: s.Grace}
+	case "scale":
+		text, err := s.Scale(ctx, spec.Host{Name: r.Host, Slots: r.Peers})
+		if err != nil {
+			return wire.Reply{Error: err.Error()}
+		}
+		return wire.Reply{Scaling: text}
+	case "ticket":
+		t, err := s.Ticket(ctx, r)
+		return ticketReply(t, err)
+	case "refresh":
+		return ticketReply(s.Refresh(r.Ticket))
+	case "revoke":
+		return doneReply(s.Revoke(ctx, r.Ticket))
+	case "kick":
+		return doneReply(s.Kick(ctx, r.Peer))
+	case "dead":
+		return doneReply(s.Bury(r.Dead))
+	}
+	return wire.Reply{Error: fmt.Sprintf("unknown request %q", r.Request)}
+}
+
+// ticketReply returns the reply with a ticket or an error.
+func ticketReply(t spec.Ticket, err error) wire.Reply {
+	if err != nil {
+		return wire.Reply{Error: err.Error()}
+	}
+	return wire.Reply{Ticket: &t}
+}
+
+// doneReply returns the reply with a description or an error.
+func doneReply(text string, err error) wire.Reply {
+	if err != nil {
+		return wire.Reply{Error: err.Error()}
+	}
+	return wire.Reply{Done: text}
+}
+
+// responder answers requests on a control socket. It must be safe for concurrent use.
+type responder interface {
+	// Answer returns the reply to a request line.
+	Answer(ctx context.Context, line []byte) wire.Reply
+	// End ends the peer. It is called after the reply to stop has been sent.
+	End()
+}
+
+// End implements responder.
+func (s Services) End() { s.Stop() }
+
+// Control serves a peer's control socket until Close.
+//
+// One goroutine accepts, and each connection has its own. At most maxControls connections are
+// served at the same time, each for about ControlPeriod, and further connections wait in the
+// kernel's queue. This bounds the resources that clients can hold.
+type Control struct {
+	listener net.Listener
+	// by answers the requests: this peer itself, or in a launcher the peer's remote, which asks the
+	// agent on the peer's host.
+	by     responder
+	ctx    context.Context
+	cancel context.CancelFunc
+	// work counts the goroutine that accepts connections, and the goroutine of each connection.
+	work sync.WaitGroup
+}
+
+// Serve opens the control socket of a peer and serves it until Close.
+func Serve(at SocketName, by responder) (*Control, error) {
+	l, err := Listen(at)
+	if err != nil {
+		return nil, fmt.Errorf("launch: open control socket of job %s: %w", at.Job, err)
+	}
+	c := &Control{listener: l, by: by}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.work.Go(c.accept)
+	return c, nil
+}
+
+// accept accepts connections until the listener is closed.
+func (c *Control) accept() {
+	slots := make(chan struct{}, maxControls)
+	for {
+		conn, err := c.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// The error may be temporary, such as a lack of descriptors. So pause and retry.
+			if pause.For(c.ctx, ControlPeriod) != nil {
+				return
+			}
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+			c.work.Go(func() {
+				c.serve(conn)
+				<-slots
+			})
+		case <-c.ctx.Done():
+			_ = conn.Close()
+		}
+	}
+}
+
+// serve answers one request. Errors concern only the client and are dropped.
+func (c *Control) serve(conn net.Conn) {
+	release := context.AfterFunc(c.ctx, func() { _ = conn.Close() })
+	defer release()
+	defer conn.Close()
+	if SameUser(conn) != nil || conn.SetDeadline(time.Now().Add(ControlPeriod)) != nil {
+		return
+	}
+	line, err := bufio.NewReaderSize(conn, wire.MaxRequest).ReadSlice('\n')
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, ScalePeriod)
+	defer cancel()
+	r := c.by.Answer(ctx, line)
+	b, err := json.Marshal(r)
+	if err != nil {
+		return
+	}
+	_ = conn.SetDeadline(time.Now().Add(ControlPeriod)) // the answer may have taken long
+	_, _ = conn.Write(append(b, '\n'))
+	if r.Stopping {
+		// The client closes the connection once all peers have answered. If this peer ended
+		// earlier, peers without the stop request would report it as lost.
+		_, _ = conn.Read(make([]byte, 1))
+		c.by.End()
+	}
+}
+
+// Close removes the socket and waits for the requests that are being answered.
+func (c *Control) Close() error {
+	c.cancel()
+	err := c.listener.Close()
+	c.work.Wait()
+	return err
+}
+
+// SocketName identifies a control socket and is part of the socket's address. The process ID
+// distinguishes a restarted peer from its predecessor, whose file may remain. The socket of the
+// launcher that began the job has no process ID: so no second launcher can begin a job of the same
+// name.
+type SocketName struct {
+	Job   string
+	Index int // LauncherIndex for a launcher
+	PID   int
+}
+
+const (
+	// LauncherIndex is the index in the name of a launcher's socket; launcherWord stands for it.
+	LauncherIndex = -1
+	launcherWord  = "launcher"
+)
+
+// isLauncher reports whether the socket is that of a launcher.
+func (n SocketName) isLauncher() bool { return n.Index == LauncherIndex }
+
+// String returns job/index.pid, job/launcher or job/launcher.pid, the last part of the address. No
+// job name contains the separator.
+func (n SocketName) String() string {
+	switch {
+	case !n.isLauncher():
+		return fmt.Sprintf("%s/%d.%d", n.Job, n.Index, n.PID)
+	case n.PID == 0:
+		return n.Job + "/" + launcherWord
+	}
+	return fmt.Sprintf("%s/%s.%d", n.Job, launcherWord, n.PID)
+}
+
+// owner describes the process behind the socket for people.
+func (n SocketName) owner() string {
+	switch {
+	case !n.isLauncher():
+		return fmt.Sprintf("peer %d (pid %d)", n.Index, n.PID)
+	case n.PID == 0:
+		return "the elrun that began the job"
+	}
+	return fmt.Sprintf("the elrun that joined the job (pid %d)", n.PID)
+}
+
+// ParseSocketName is the inverse of String.
+func ParseSocketName(s string) (SocketName, error) {
+	job, rest, _ := strings.Cut(s, "/")
+	index, pid, _ := strings.Cut(rest, ".")
+	n := SocketName{Job: job, Index: LauncherIndex}
+	var err, err2 error
+	if index != launcherWord {
+		n.Index, err = strconv.Atoi(index)
+	}
+	if rest != launcherWord {
+		n.PID, err2 = strconv.Atoi(pid)
+	}
+	// A name has one spelling only: "01" would otherwise be the same peer as "1".
+	if err != nil || err2 != nil || spec.ValidJob(job) != nil || n.Index < LauncherIndex || n.Index >= spec.MaxPeers+spec.MaxNodes || n.PID < 0 ||
+		n.PID == 0 && rest != launcherWord || n.String() != s {
+		return SocketName{}, fmt.Errorf("launch: %q is not the name of a control socket", s)
+	}
+	return n, nil
+}

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package ctl
+
+import "net"
+
+// networkSpace returns the name of the only network namespace.
+func networkSpace() string { return "net" }
+
+// sameUser returns nil: other users cannot enter the directory.
+func SameUser(net.Conn) error { return nil }

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package proc
+
+// adoptOrphans does nothing: only containers on Linux need it.
+func AdoptOrphans() (o *ChildReaper, stop func()) { return nil, func() {} }

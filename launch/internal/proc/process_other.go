@@ -1,0 +1,14 @@
+//go:build !linux
+
+package proc
+
+import "github.com/elrun/elrun/elastic"
+
+// stopped returns false: the state is known on Linux only.
+func stopped(int) bool { return false }
+
+// processName returns "": the name is known on Linux only.
+func ProcessName() string { return "" }
+
+// inspect returns ProcessUnknown: the state is known on Linux only.
+func Inspect(elastic.Member) elastic.ProcessState { return elastic.ProcessUnknown }

@@ -1,0 +1,391 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+	"unicode"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/spec"
+	"github.com/elrun/elrun/transport/p2p"
+)
+
+const (
+	maxMessage = 8 << 20 // bytes of a line; enough for a list of MaxMembers peers
+	maxAddrs   = 64      // addresses of a peer
+	SecretSize = 32      // bytes of a launcher's secret
+	passSize   = 64      // bytes of the signature of a newcomer's ID
+)
+
+// Message is a line of JSON between launcher and peer. Exactly one field is set. The order is
+//
+//	peer        hello ................ any of event, leaving, suspect, scale, retry, known, renew .. (end)
+//	launcher          ... start, finished or abort ... any of dead, scaled, decision, finished, pass, found, again .................... (end: it died)
+//
+// After again the peer says hello a second time, unless it has become a member meanwhile.
+//
+// New fields may be added. A line without any field that the reader knows is an error.
+type Message struct {
+	// Hello is the first message of a peer that wants to join. A second hello with the same ID answers
+	// Again. One with another ID comes from a further program in the same process group, after the end
+	// of the previous program.
+	Hello *elastic.Member `json:"hello,omitempty"`
+	// Renew reports a new ID of the peer, because the group has put out the previous ID.
+	Renew *elastic.Member `json:"renew,omitempty"`
+	// Event is an event of the peer, kept as text so that logs show exactly the text sent.
+	Event json.RawMessage `json:"event,omitempty"`
+	// Leaving reports that the peer got SIGTERM and leaves.
+	Leaving bool `json:"leaving,omitempty"`
+	// Suspect names a member that has been silent for long.
+	Suspect elastic.ID `json:"suspect,omitempty"`
+	// Retry reports that the peer computes a part of members that are gone. Decision is the answer.
+	Retry *RetryOrder `json:"retry,omitempty"`
+	// Scale asks for another number of local peers. Scaled is the answer.
+	Scale *ScaleOrder `json:"scale,omitempty"`
+	// Note is a sentence for the people at the launcher, which prints it once.
+	Note string `json:"note,omitempty"`
+	// Known is the information that later peers need to find the group.
+	Known *Known `json:"known,omitempty"`
+
+	ProgramMessage
+
+	// Start is the launcher's answer to hello: the order that says how to join.
+	Start *StartOrder `json:"start,omitempty"`
+	// Again takes back the order to join, as no member lives: a peer that still waits says hello again.
+	Again bool `json:"again,omitempty"`
+	// Finished reports that the job finished before the peer was admitted.
+	Finished bool `json:"finished,omitempty"`
+	// Abort is the negative answer to hello: the reason why there is no job to join.
+	Abort string `json:"abort,omitempty"`
+	// Dead names a member whose process has ended for certain.
+	Dead elastic.ID `json:"dead,omitempty"`
+	// Scaled is the answer to Scale.
+	Scaled *ScaleResult `json:"scaled,omitempty"`
+	// Decision is the answer to Retry.
+	Decision *Decision `json:"decision,omitempty"`
+	// Pass is the answer to Renew, if this launcher began the job.
+	Pass *Pass `json:"pass,omitempty"`
+	// Found has the peers that were announced under the ticket's key. They are not authenticated.
+	Found []elastic.Member `json:"found,omitempty"`
+}
+
+// ProgramMessage is the part of a message that belongs to the processes of a Program.
+type ProgramMessage struct {
+	// Program is the first message of a process. Directory is the answer, and reports changes.
+	Program   *ProgramInfo     `json:"program,omitempty"`
+	Directory *DirectoryUpdate `json:"directory,omitempty"`
+	// Serving reports that a service accepts calls.
+	Serving *ServingNode `json:"serving,omitempty"`
+}
+
+// Pass is the launcher's signature of the ID of one of its peers, which gives the right to join.
+type Pass struct {
+	ID        elastic.ID `json:"id"`
+	Signature []byte     `json:"signature"`
+}
+
+// StartOrder tells a peer how to become a member.
+type StartOrder struct {
+	// Peers are the members of the first view in rank order; empty for a peer that joins a running
+	// group.
+	Peers []elastic.Member `json:"peers,omitempty"`
+	// Contacts are members of the running group that a later peer can ask to join.
+	Contacts []elastic.Member `json:"contacts,omitempty"`
+	// Secret is the seed of the key of the launcher that began the job. It never leaves the
+	// launcher.
+	Secret []byte `json:"-"`
+	// HostKey is a secret shared by the peers of this launcher: peers of one host authenticate
+	// each other with it.
+	HostKey []byte `json:"host_key,omitempty"`
+	// Job is elastic.Config.Job. It is "" if another launcher began the job: the members then tell it
+	// to the peer.
+	Job string `json:"job,omitempty"`
+	// Root is the public key of this launcher if it began the job, otherwise "".
+	Root string `json:"root,omitempty"`
+	// Pass gives the peer the right to join. A peer without it has a ticket, or is in the first
+	// view.
+	Pass   []byte `json:"pass,omitempty"`
+	Ticket string `json:"ticket,omitempty"`
+	// Own reports that peers of this launcher have been admitted. These peers can admit later peers
+	// when the ticket is not valid any more.
+	Own bool `json:"own,omitempty"`
+	// JoinTimeout is how long a peer looks for a member that admits it.
+	JoinTimeout time.Duration `json:"join_timeout,omitempty"`
+
+	// LAN allows discovery of the job on the local network.
+	LAN bool `json:"lan,omitempty"`
+	// PortMap asks the router to forward ports to the peer.
+	PortMap bool `json:"port_map,omitempty"`
+	// DHT reports that the launcher looks for the job's members as well.
+	DHT bool `json:"dht,omitempty"`
+
+	// Watched reports that this launcher, or its agent on the peer's host, has the peer's word
+	// (local.takeWord): the others learn of its end at once.
+	Watched bool `json:"watched,omitempty"`
+
+	Launcher string `json:"launcher"` // Member.Launcher of all peers of this launcher
+	PID      int    `json:"pid"`      // process ID of the launcher
+
+	// Sole reports that this launcher has started all members of the job, as far as it knows.
+	Sole bool `json:"sole,omitempty"`
+	GroupSettings
+}
+
+// GroupSettings are copies from the launcher's Membership, for elastic.Config.
+type GroupSettings struct {
+	Any           bool          `json:"any,omitempty"` // --quorum any
+	MinPeers      int           `json:"min_peers,omitempty"`
+	RejoinTimeout time.Duration `json:"rejoin_timeout,omitempty"`
+	StateRate     int           `json:"state_rate,omitempty"` // largest rate at which each member sends state, in bytes per second
+}
+
+// Known is a member's knowledge of its group.
+type Known struct {
+	Epoch   uint64           `json:"epoch"`
+	Members []elastic.Member `json:"members"` // in rank order
+	// Open reports that the job was opened to the network. Later peers then listen on the network
+	// from the start.
+	Open bool `json:"open,omitempty"`
+	// Tickets are the tickets by which peers may join.
+	Tickets []OpenTicket `json:"tickets,omitempty"`
+}
+
+// ScaleOrder asks the launcher for Peers peers in all, or on Host. Seq distinguishes the orders of
+// one peer.
+type ScaleOrder struct {
+	Seq   int    `json:"seq"`
+	Peers int    `json:"peers"`
+	Host  string `json:"host,omitempty"`
+}
+
+// ScaleResult is the answer to the scaleOrder with the same Seq. Exactly one of the texts is set.
+type ScaleResult struct {
+	Seq   int    `json:"seq"`
+	Text  string `json:"text,omitempty"` // description of the action
+	Error string `json:"error,omitempty"`
+}
+
+// DecodeMessage decodes a line and checks everything that its reader relies on. The line may come
+// from any program, so it is not trusted: lengths are bounded here and by the longest line, and
+// strings are only compared, dialled or printed.
+func DecodeMessage(line []byte) (Message, error) {
+	var m Message
+	if err := json.Unmarshal(line, &m); err != nil {
+		return Message{}, fmt.Errorf("launch: decode message: %w", err)
+	}
+	if err := m.Check(); err != nil {
+		return Message{}, err
+	}
+	return m, nil
+}
+
+// Check returns the error for which decodeMessage refuses m.
+func (m Message) Check() error {
+	set := 0
+	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Again, m.Finished, m.Leaving, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
+		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil, m.Program != nil, m.Directory != nil, m.Serving != nil, m.Pass != nil, m.Found != nil,
+		m.Retry != nil, m.Decision != nil} {
+		if there {
+			set++
+		}
+	}
+	// Readers switch on the field that is set, so exactly one field must be set.
+	if set != 1 {
+		return fmt.Errorf("launch: decode message: %d fields, want one", set)
+	}
+	// Then bound every list and every key that a reader relies on.
+	for _, members := range m.members() {
+		if err := checkMembers(members); err != nil {
+			return fmt.Errorf("launch: decode message: %w", err)
+		}
+	}
+	if m.Start != nil && len(m.Start.Pass) != 0 && len(m.Start.Pass) != passSize {
+		return fmt.Errorf("launch: decode message: the launcher's signature of the peer's ID has %d bytes, want %d", len(m.Start.Pass), passSize)
+	}
+	if m.Pass != nil && len(m.Pass.Signature) != passSize {
+		return fmt.Errorf("launch: decode message: the launcher's signature of the peer's ID has %d bytes, want %d", len(m.Pass.Signature), passSize)
+	}
+	if m.Retry != nil {
+		if err := m.Retry.check(); err != nil {
+			return fmt.Errorf("launch: decode message: %w", err)
+		}
+	}
+	if m.Known != nil && len(m.Known.Tickets) > MaxTickets {
+		return fmt.Errorf("launch: decode message: %d tickets, at most %d", len(m.Known.Tickets), MaxTickets)
+	}
+	if m.Start != nil && len(m.Start.HostKey) != 0 && len(m.Start.HostKey) != p2p.HostKeySize {
+		return fmt.Errorf("launch: decode message: the host key has %d bytes, want %d", len(m.Start.HostKey), p2p.HostKeySize)
+	}
+	return m.checkProgram()
+}
+
+// checkProgram is check for the messages of a Program.
+func (m Message) checkProgram() (err error) {
+	switch {
+	case m.Program != nil:
+		err = m.Program.Check()
+	case m.Directory != nil:
+		err = m.Directory.check()
+	case m.Serving != nil:
+		err = m.Serving.check()
+	}
+	if err != nil {
+		return fmt.Errorf("launch: decode message: %w", err)
+	}
+	return nil
+}
+
+// MaxNote is the maximum length of a note, in bytes.
+const MaxNote = 180
+
+// ClipNote turns a text into one printable line of at most maxNote bytes.
+func ClipNote(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	return Clip(text, MaxNote)
+}
+
+// Clip cuts a text to most bytes, if it is longer, and marks the cut with dots.
+func Clip(text string, most int) string {
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most-3], "") + "..."
+	}
+	return text
+}
+
+// members returns all lists of members in m.
+func (m Message) members() [][]elastic.Member {
+	switch {
+	case m.Hello != nil:
+		return [][]elastic.Member{{*m.Hello}}
+	case m.Renew != nil:
+		return [][]elastic.Member{{*m.Renew}}
+	case m.Start != nil:
+		return [][]elastic.Member{m.Start.Peers, m.Start.Contacts}
+	case m.Known != nil:
+		return [][]elastic.Member{m.Known.Members}
+	case m.Found != nil:
+		return [][]elastic.Member{m.Found}
+	}
+	return nil
+}
+
+// checkMembers returns an error for a list beyond the limits, which no correct peer sends.
+func checkMembers(members []elastic.Member) error {
+	if len(members) > spec.MaxMembers {
+		return fmt.Errorf("%d peers, at most %d", len(members), spec.MaxMembers)
+	}
+	for _, p := range members {
+		if p.ID == "" || len(p.Addrs) > maxAddrs {
+			return fmt.Errorf("peer %q with %d addresses: want an ID and at most %d addresses", p.ID, len(p.Addrs), maxAddrs)
+		}
+	}
+	return nil
+}
+
+// Pipe exchanges messages over a stream. One goroutine may send while another receives. It does
+// not own the stream.
+type Pipe struct {
+	Conn net.Conn
+	scan *bufio.Scanner
+}
+
+// NewPipe returns a pipe on conn.
+func NewPipe(conn net.Conn) *Pipe {
+	scan := bufio.NewScanner(&DrainReader{Stream: conn})
+	scan.Buffer(nil, maxMessage)
+	scan.Split(wholeLine)
+	return &Pipe{Conn: conn, scan: scan}
+}
+
+// wholeLine is bufio.ScanLines, except that it drops an unfinished last line: its writer died in
+// the middle of it.
+func wholeLine(data []byte, _ bool) (advance int, line []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	return 0, nil, nil
+}
+
+// Encode encodes m as one line. A line of maxMessage bytes or more is an error.
+func (m Message) Encode() ([]byte, error) {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("launch: encode message: %w", err)
+	}
+	if len(b) >= maxMessage {
+		return nil, fmt.Errorf("launch: encode message: %d bytes, at most %d", len(b), maxMessage)
+	}
+	return append(b, '\n'), nil
+}
+
+// Write writes a line. It blocks while the reader is slow or stopped, and fails when the reader
+// has gone.
+func (p *Pipe) Write(line []byte) error {
+	if _, err := p.Conn.Write(line); err != nil {
+		return fmt.Errorf("launch: send message: %w", err)
+	}
+	return nil
+}
+
+// Receive returns the next message. The error is io.EOF after the other side's end. An unfinished
+// line is dropped, because its writer died.
+func (p *Pipe) Receive() (Message, error) {
+	if p.scan.Scan() {
+		return DecodeMessage(bytes.Clone(p.scan.Bytes()))
+	}
+	err := p.scan.Err()
+	if err == nil || isReset(err) {
+		return Message{}, io.EOF
+	}
+	return Message{}, fmt.Errorf("launch: receive message: %w", err)
+}
+
+// isReset reports whether err means that the other end has gone or that this end was closed. The
+// kernel reports a reset if the other end closed with unread data.
+func isReset(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && !op.Timeout() || errors.Is(err, syscall.ECONNRESET)
+}
+
+// MaxTickets bounds the open tickets of a job.
+const MaxTickets = 128
+
+// OpenTicket is a ticket that still admits peers. Its key is public and admits nobody; holders of
+// the ticket look up the job by the key.
+type OpenTicket struct {
+	Key    string `json:"key"`
+	Expiry int64  `json:"expiry"` // Unix seconds
+}
+
+// TicketsOf returns the tickets of a view that still admit peers.
+func TicketsOf(v elastic.View) []OpenTicket {
+	var out []OpenTicket
+	for _, g := range v.Grants {
+		if g.Issuer != "" && g.Left() {
+			out = append(out, OpenTicket{string(g.Key), g.Expiry})
+		}
+	}
+	return out
+}
+
+// Watcher returns the ID of the launcher that reports the ends of its peers at once; "" if it does
+// not.
+func (o StartOrder) Watcher() string {
+	if o.Watched {
+		return o.Launcher
+	}
+	return ""
+}

@@ -1,9 +1,0 @@
-//go:build !linux
-
-package launch
-
-import "syscall"
-
-// processAttributes gives a child its own process group, so that a terminal's Ctrl-C reaches the
-// child only through the launcher.
-func processAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

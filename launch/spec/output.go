@@ -1,0 +1,57 @@
+package spec
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/elrun/elrun/internal/private"
+)
+
+// Output has the options of Run for the output of peers and the reports about them. The zero value
+// discards all output.
+type Output struct {
+	Stdout, Stderr io.Writer // nil discards
+	Live           bool      // Stderr is a terminal that shows a progress line
+	Plain          bool      // no prefix on lines of output
+	// Label names this launcher in the prefix of lines of output, as in [0@Label]; "" for none.
+	Label string
+	// Shared means that several launchers of the job share the output. The launcher whose peer has
+	// rank 0 reports the progress and prints the job's last line.
+	Shared bool
+	Events io.Writer // gets the events of all peers, one JSON object a line; nil for none
+	LogDir string    // gets a file INDEX.log for each peer in addition to the output; "" for none
+}
+
+// Prepare makes the folder of the logs.
+func (out *Output) Prepare() error {
+	if out.LogDir == "" {
+		return nil
+	}
+	if err := private.MkdirAll(out.LogDir); err != nil {
+		return fmt.Errorf("launch: log directory: %w", err)
+	}
+	return nil
+}
+
+// defaults sets the options that have no value.
+func (out *Output) defaults() {
+	for _, w := range []*io.Writer{&out.Stdout, &out.Stderr} {
+		if *w == nil {
+			*w = io.Discard
+		}
+	}
+}
+
+// Prefix returns the prefix of the output lines of a process; host is "" for this host.
+func (out *Output) Prefix(name, host string) string {
+	if host == "" {
+		host = out.Label
+	}
+	switch {
+	case out.Plain:
+		return ""
+	case host != "":
+		return fmt.Sprintf("[%s@%s] ", name, host)
+	}
+	return fmt.Sprintf("[%s] ", name)
+}
