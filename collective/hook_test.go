@@ -21,15 +21,19 @@ func TestHooks(t *testing.T) {
 		OnBegin: func() { mu.Lock(); begun++; mu.Unlock() },
 		OnError: func(err error) { mu.Lock(); failed = append(failed, err); mu.Unlock() },
 	}
+	var ready sync.WaitGroup
+	ready.Add(2)
 	cluster.Run(t, 2, func(ctx context.Context, c *collective.Comm) error {
 		v := []int64{1, 2}
 		if err := collective.AllReduce(ctx, c, v, v, collective.Sum[int64]); err != nil {
 			return err
 		}
 		d, err := collective.Dup(ctx, c)
+		ready.Done()
 		if err != nil {
 			return err
 		}
+		ready.Wait() // the mistake below also ends calls that the other rank has not finished
 		var blocking, started error
 		if c.Rank() == 0 {
 			blocking = collective.AllReduce(ctx, c, v[:1], v, collective.Sum[int64])
