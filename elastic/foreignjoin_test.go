@@ -47,14 +47,14 @@ func (p *peers) vouched(launcher string) {
 	}
 }
 
-// heirs counts at one member, whose group is g. After five steps in a session of the given size all
-// other members die at once, and Admin.Dead reports the deaths to this member. This member
+// heirs counts at one member, whose group is g. After twenty steps in a session of the given size, by when
+// the heartbeats of all others have come, all others die at once, and Admin.Dead reports it. This member
 // continues to count up to the step until. heirs returns the error of its loop.
 func heirs(ctx context.Context, p *peers, g *elastic.Group, size int, until int64) (*loop, error) {
 	l := &loop{g: g, state: new(replayer), until: until, pause: oneStep}
 	g.Sessions().Hold(l.state, nil)
 	l.before = func(int64, uint64) {
-		if l.sizes[size] < 5 || l.sizes[1] > 0 {
+		if l.sizes[size] < 20 || l.sizes[1] > 0 {
 			return
 		}
 		for _, m := range p.members {
