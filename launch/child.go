@@ -117,7 +117,7 @@ func newFeed(index int, prefix string, con *say.Console, notices chan<- notice, 
 	return f
 }
 
-// Output implements receiver. Lines in the log have no prefix. Both streams append to the same
+// Output implements proc.Receiver. Lines in the log have no prefix. Both streams append to the same
 // file; each write has whole lines only, so that lines do not mix.
 func (f *feed) Output(t wire.Target, part []byte) {
 	s := &f.streams[t]
@@ -131,7 +131,7 @@ func (f *feed) Output(t wire.Target, part []byte) {
 	f.emit(t, s.shown.Feed(part), logged)
 }
 
-// OutputEnd implements receiver.
+// OutputEnd implements proc.Receiver.
 func (f *feed) OutputEnd(t wire.Target) {
 	s := &f.streams[t]
 	if t == wire.ToStderr {
@@ -155,7 +155,7 @@ func (f *feed) emit(t wire.Target, shown, logged []byte) {
 	}
 }
 
-// Message implements receiver.
+// Message implements proc.Receiver.
 func (f *feed) Message(m wire.Message, pid int) {
 	if m.Event != nil {
 		f.event(m.Event)
@@ -168,16 +168,16 @@ func (f *feed) event(line []byte) {
 	f.con.Send(say.Block{Text: append(bytes.Clone(line), '\n'), To: wire.ToEvents})
 }
 
-// ProtocolError implements receiver.
+// ProtocolError implements proc.Receiver.
 func (f *feed) ProtocolError(err error) { f.notices <- notice{from: f.index, err: err} }
 
-// Halted implements receiver.
+// Halted implements proc.Receiver.
 func (f *feed) Halted(r wire.HaltReport) { f.notices <- notice{from: f.index, halt: &r} }
 
-// Dying implements receiver.
+// Dying implements proc.Receiver.
 func (f *feed) Dying(id elastic.ID) { f.notices <- notice{from: f.index, dying: id} }
 
-// Ended implements receiver.
+// Ended implements proc.Receiver.
 func (f *feed) Ended(e spec.Exit) { f.notices <- notice{from: f.index, exit: &e} }
 
 // close closes the log file.

@@ -45,7 +45,7 @@ func (c calls) do(ctx context.Context, f func()) bool {
 // launcherServices answers the requests on the control socket of a launcher.
 type launcherServices struct{ r *runner }
 
-// Answer implements responder.
+// Answer implements ctl.Responder.
 func (s launcherServices) Answer(ctx context.Context, line []byte) (out wire.Reply) {
 	what, err := wire.DecodeRequest(line)
 	switch {
@@ -60,7 +60,7 @@ func (s launcherServices) Answer(ctx context.Context, line []byte) (out wire.Rep
 	return out
 }
 
-// End implements responder. The connection to the client has ended, so this does not wait for it.
+// End implements ctl.Responder. The connection to the client has ended, so this does not wait for it.
 func (s launcherServices) End() { s.r.calls.do(context.Background(), s.stop) }
 
 // stop ends the job as elrun stop asks: it asks all peers to leave, as a signal does, but the job

@@ -15,19 +15,19 @@ type relay struct {
 	p     *proc.Local // set before watch is called
 }
 
-// Output implements receiver.
+// Output implements proc.Receiver.
 func (r *relay) Output(t wire.Target, part []byte) {
 	if len(part) > 0 {
 		_ = r.a.out.Write(wire.Frame{Index: r.index, Report: wire.Report{Output: &wire.OutputPart{To: t, Data: part}}})
 	}
 }
 
-// OutputEnd implements receiver.
+// OutputEnd implements proc.Receiver.
 func (r *relay) OutputEnd(t wire.Target) {
 	_ = r.a.out.Write(wire.Frame{Index: r.index, Report: wire.Report{Output: &wire.OutputPart{To: t, End: true}}})
 }
 
-// Message implements receiver.
+// Message implements proc.Receiver.
 func (r *relay) Message(m wire.Message, pid int) {
 	if m.Hello != nil {
 		r.a.mu.Lock()
@@ -37,15 +37,15 @@ func (r *relay) Message(m wire.Message, pid int) {
 	_ = r.a.out.Write(wire.Frame{Index: r.index, Message: &m, PID: pid})
 }
 
-// ProtocolError implements receiver.
+// ProtocolError implements proc.Receiver.
 func (r *relay) ProtocolError(err error) {
 	_ = r.a.out.Write(wire.Frame{Index: r.index, Report: wire.Report{Mistake: err.Error()}})
 }
 
-// Halted implements receiver. It does nothing: a local process reports this in the result of look.
+// Halted implements proc.Receiver. It does nothing: a local process reports this in the result of look.
 func (r *relay) Halted(wire.HaltReport) {}
 
-// Ended implements receiver.
+// Ended implements proc.Receiver.
 func (r *relay) Ended(e spec.Exit) {
 	r.a.mu.Lock()
 	if r.a.peers[r.index] == r.p {
@@ -56,7 +56,7 @@ func (r *relay) Ended(e spec.Exit) {
 	_ = r.a.out.Write(wire.Frame{Index: r.index, Report: wire.Report{Exit: wire.ReportOf(e)}})
 }
 
-// Dying implements receiver: the agent passes the end of the program on.
+// Dying implements proc.Receiver: the agent passes the end of the program on.
 func (r *relay) Dying(id elastic.ID) {
 	_ = r.a.out.Write(wire.Frame{Index: r.index, Report: wire.Report{Dying: id}})
 }

@@ -37,7 +37,7 @@ type Services struct {
 	Bury         func(dead []elastic.ID) (string, error)
 }
 
-// Answer implements responder.
+// Answer implements Responder.
 func (s Services) Answer(ctx context.Context, line []byte) wire.Reply {
 	r, err := wire.DecodeRequest(line)
 	if err != nil {
@@ -93,15 +93,15 @@ func doneReply(text string, err error) wire.Reply {
 	return wire.Reply{Done: text}
 }
 
-// responder answers requests on a control socket. It must be safe for concurrent use.
-type responder interface {
+// Responder answers requests on a control socket. It must be safe for concurrent use.
+type Responder interface {
 	// Answer returns the reply to a request line.
 	Answer(ctx context.Context, line []byte) wire.Reply
 	// End ends the peer. It is called after the reply to stop has been sent.
 	End()
 }
 
-// End implements responder.
+// End implements Responder.
 func (s Services) End() { s.Stop() }
 
 // Control serves a peer's control socket until Close.
@@ -113,7 +113,7 @@ type Control struct {
 	listener net.Listener
 	// by answers the requests: this peer itself, or in a launcher the peer's remote, which asks the
 	// agent on the peer's host.
-	by     responder
+	by     Responder
 	ctx    context.Context
 	cancel context.CancelFunc
 	// work counts the goroutine that accepts connections, and the goroutine of each connection.
@@ -121,7 +121,7 @@ type Control struct {
 }
 
 // Serve opens the control socket of a peer and serves it until Close.
-func Serve(at SocketName, by responder) (*Control, error) {
+func Serve(at SocketName, by Responder) (*Control, error) {
 	l, err := Listen(at)
 	if err != nil {
 		return nil, fmt.Errorf("launch: open control socket of job %s: %w", at.Job, err)

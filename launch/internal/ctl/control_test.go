@@ -16,7 +16,7 @@ import (
 	"github.com/elrun/elrun/launch/spec"
 )
 
-// TestJob returns the name of a job that belongs to this test process alone.
+// testJob returns the name of a job that belongs to this test process alone.
 func testJob(t *testing.T) string {
 	t.Helper()
 	return spec.JobName(strings.ReplaceAll(t.Name(), "/", "-"), strconv.Itoa(os.Getpid())+"t")
@@ -90,7 +90,7 @@ func TestSocketName(t *testing.T) {
 	}
 }
 
-// TestServices answer every request.
+// testServices answer every request.
 func testServices() Services {
 	return Services{
 		Status: func() spec.Status { return spec.Status{} }, Stop: func() {},

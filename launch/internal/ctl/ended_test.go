@@ -14,12 +14,12 @@ import (
 	"github.com/elrun/elrun/launch/spec"
 )
 
-// EndedAs returns the status of a job that has ended.
+// endedAs returns the status of a job that has ended.
 func endedAs(job, outcome string) spec.Status {
 	return spec.Status{Job: job, Step: 3, Of: 3, Ended: &spec.Ended{Outcome: outcome, Began: time.Unix(1e9, 0).UTC(), At: time.Unix(1e9+7, 0).UTC()}}
 }
 
-// OwnEnds keeps the records of ended jobs in a folder of the test, which it returns.
+// ownEnds keeps the records of ended jobs in a folder of the test, which it returns.
 func ownEnds(t *testing.T) (dir string) {
 	t.Helper()
 	t.Setenv("XDG_STATE_HOME", t.TempDir())

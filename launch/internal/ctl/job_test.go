@@ -15,7 +15,7 @@ import (
 	"github.com/elrun/elrun/launch/spec"
 )
 
-// FindJob finds a job that the test serves.
+// findJob finds a job that the test serves.
 func findJob(t *testing.T, name string) *Job {
 	t.Helper()
 	j, err := Find(t.Context(), name)
@@ -83,7 +83,7 @@ func TestJobsOfSeveral(t *testing.T) {
 	}
 }
 
-// ServeJob serves peer 0 of a job with testServices. launcher is the process ID of its launcher.
+// serveJob serves peer 0 of a job with testServices. launcher is the process ID of its launcher.
 func serveJob(t *testing.T, job string, launcher int) {
 	t.Helper()
 	s := testServices()

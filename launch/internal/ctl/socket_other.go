@@ -7,5 +7,5 @@ import "net"
 // networkSpace returns the name of the only network namespace.
 func networkSpace() string { return "net" }
 
-// sameUser returns nil: other users cannot enter the directory.
+// SameUser returns nil: other users cannot enter the directory.
 func SameUser(net.Conn) error { return nil }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// RuntimeDir makes a directory, sets XDG_RUNTIME_DIR to it for this test, and returns the
+// runtimeDir makes a directory, sets XDG_RUNTIME_DIR to it for this test, and returns the
 // directory of the sockets.
 func runtimeDir(t *testing.T) string {
 	t.Helper()

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Leave opens a socket and leaves its file behind, as a killed process does.
+// leave opens a socket and leaves its file behind, as a killed process does.
 func leave(t *testing.T, at SocketName) {
 	t.Helper()
 	l, err := Listen(at)

@@ -63,10 +63,10 @@ type Plan struct {
 	self    string      // path of this elrun
 	copied  *copiedFile // this elrun, to be copied; nil without Remote.Copy
 	Begin   wire.BeginOrder
-	program string // path of the program, copied if begin.Copy is set
+	program string // path of the program, copied if Begin.Copy is set
 }
 
-// PlanFor returns the hostPlan of the options. path is the program on this host, "" if there is none.
+// PlanFor returns the Plan of the options. path is the program on this host, "" if there is none.
 func PlanFor(o *spec.Options, path string) (Plan, error) {
 	self, err := os.Executable()
 	if err != nil {

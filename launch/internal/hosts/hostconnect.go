@@ -40,7 +40,7 @@ type Connect struct {
 // to connect goes on after the answer.
 const answerDelay = 5 * time.Second
 
-// NewConnects returns hostConnects without a pending host. The caller ends it with stop.
+// NewConnects returns Connects without a pending host. The caller ends it with stop.
 func NewConnects(p Plan, orphans *proc.ChildReaper) *Connects {
 	a := &Connects{plan: p, orphans: orphans, results: make(chan Connect), pending: make(map[string]*Connect)}
 	a.ctx, a.cancel = context.WithCancel(context.Background())

@@ -24,10 +24,10 @@ import (
 // srun carries the frames between the launcher and the agent. The methods, in the order in which
 // they are called:
 //
-//	connect   starts ssh, and through it the agent, which prepares itself
-//	spawn     orders the agent to start a peer; run passes on its messages and output
+//	Connect   starts ssh, and through it the agent, which prepares itself
+//	Spawn     orders the agent to start a peer; Run passes on its messages and output
 //	beat      sends the launcher's heartbeat
-//	HangUp    ends the agent, and so its peers
+//	hangUp    ends the agent, and so its peers
 //
 // No method blocks while the agent is slow to read, because frames go into the outbox.
 type Host struct {
@@ -151,7 +151,7 @@ func (h *Host) handle(f wire.Frame) {
 		p.to.ProtocolError(errors.New(wire.ClipNote(f.Refused)))
 		p.abort(spec.Exit{Index: p.index, Code: StatusNotStarted, At: time.Now()})
 	}
-	// After the last frame of a peer (its exit or the end of an output stream) watch returns.
+	// After the last frame of a peer (its exit or the end of an output stream) Watch returns.
 	if p.isDone() {
 		h.mu.Lock()
 		delete(h.peers, p.index)
@@ -204,7 +204,7 @@ func (h *Host) wait() error {
 	return err
 }
 
-// HangUp ends the agent, by closing its standard input, and waits for the end of cmd.
+// hangUp ends the agent, by closing its standard input, and waits for the end of cmd.
 func (h *Host) hangUp() {
 	h.mu.Lock()
 	h.quiet = true
@@ -220,7 +220,7 @@ func (h *Host) hangUp() {
 	}
 }
 
-// CutOff ends the connection at once.
+// cutOff ends the connection at once.
 func (h *Host) cutOff() { _ = h.cmd.Process.Kill() }
 
 // cutOffSoon ends the connection after hangUpPeriod if the agent, which was told to kill its
@@ -289,7 +289,7 @@ func (p *remote) serve() {
 	}
 }
 
-// Answer implements responder. It forwards the request to the peer and waits for its answer.
+// Answer implements ctl.Responder. It forwards the request to the peer and waits for its answer.
 func (p *remote) Answer(ctx context.Context, line []byte) wire.Reply {
 	what, err := wire.DecodeRequest(line)
 	switch {
@@ -324,7 +324,7 @@ func (p *remote) Answer(ctx context.Context, line []byte) wire.Reply {
 	}
 }
 
-// End implements responder.
+// End implements ctl.Responder.
 func (p *remote) End() { p.Ask(syscall.SIGTERM) }
 
 // answered passes an answer to the request that waits for it.
@@ -367,23 +367,23 @@ func (p *remote) abort(e spec.Exit) {
 	p.endOutput(wire.ToStderr)
 }
 
-// Watch implements process.
+// Watch implements proc.Process.
 func (p *remote) Watch() { <-p.done }
 
-// Send implements process.
+// Send implements proc.Process.
 func (p *remote) Send(m wire.Message) { p.h.send(wire.Frame{Index: p.index, Message: &m}) }
 
-// Signal implements process.
+// Signal implements proc.Process.
 func (p *remote) Signal(sig syscall.Signal) {
 	p.h.send(wire.Frame{Index: p.index, Order: wire.Order{Signal: &wire.SignalOrder{Signal: sig}}})
 }
 
-// Ask implements process.
+// Ask implements proc.Process.
 func (p *remote) Ask(sig syscall.Signal) {
 	p.h.send(wire.Frame{Index: p.index, Order: wire.Order{Signal: &wire.SignalOrder{Signal: sig, Ask: true}}})
 }
 
-// Input implements process.
+// Input implements proc.Process.
 func (p *remote) Input(part []byte) error {
 	p.h.send(wire.Frame{Index: p.index, Order: wire.Order{Input: &wire.InputPart{Data: part}}})
 	select {
@@ -396,17 +396,17 @@ func (p *remote) Input(part []byte) error {
 	return proc.ErrInputClosed
 }
 
-// SetPID implements process. It does nothing: the agent keeps the process ID.
+// SetPID implements proc.Process. It does nothing: the agent keeps the process ID.
 func (p *remote) SetPID(int) {}
 
-// PID implements process.
+// PID implements proc.Process.
 func (p *remote) PID() int {
 	p.h.mu.Lock()
 	defer p.h.mu.Unlock()
 	return p.processID
 }
 
-// Look implements process.
+// Look implements proc.Process.
 func (p *remote) Look() (r wire.HaltReport, now bool) {
 	p.h.send(wire.Frame{Index: p.index, Order: wire.Order{Look: true}})
 	return wire.HaltReport{}, false

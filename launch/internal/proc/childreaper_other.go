@@ -2,5 +2,5 @@
 
 package proc
 
-// adoptOrphans does nothing: only containers on Linux need it.
+// AdoptOrphans does nothing: only containers on Linux need it.
 func AdoptOrphans() (o *ChildReaper, stop func()) { return nil, func() {} }

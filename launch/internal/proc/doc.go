@@ -3,6 +3,6 @@
 // another host, for the peers there.
 //
 // StartLocal starts a Local, which is a Process. No process outlives its owner: the kernel kills the
-// peers of a launcher that dies, and Linux gives their children to a childReaper, which AdoptOrphans
+// peers of a launcher that dies, and Linux gives their children to a ChildReaper, which AdoptOrphans
 // starts.
 package proc

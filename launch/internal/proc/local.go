@@ -21,7 +21,7 @@ import (
 //
 //	StartLocal  makes two pipes and a socket pair, and starts the process in a process
 //	            group of its own
-//	watch       passes on output and messages, and
+//	Watch       passes on output and messages, and
 //	            1. waits for the process,
 //	            2. reads the messages that are still in the socket,
 //	            3. reports the end,
@@ -33,10 +33,10 @@ import (
 //
 // The kernel tells which process sent each message (SCM_CREDENTIALS). So a request to leave goes to
 // the peer itself, and a wrapper process around the peer can continue after the peer's end. The
-// methods other than watch are not safe for concurrent use.
+// methods other than Watch are not safe for concurrent use.
 type Local struct {
 	Index int
-	// to gets everything that comes from the process, from the goroutines of watch.
+	// to gets everything that comes from the process, from the goroutines of Watch.
 	to  Receiver
 	Cmd *exec.Cmd
 	// pipe is the socket to the process. It reads through senders, which records the process that
@@ -47,11 +47,11 @@ type Local struct {
 	files   [2]*os.File    // read ends of its output, by target
 	stdin   io.WriteCloser // pipe to its standard input, which the end of the process closes; may be nil
 	orphans *ChildReaper   // records the children of this launcher; may be nil
-	Peer    *os.Process    // the process that said hello; nil if unknown or the same as cmd
+	Peer    *os.Process    // the process that said hello; nil if unknown or the same as Cmd
 	Words   *shm.WordWatch // watches the words of the programs; nil for none
 	Watched atomic.Bool    // the program that has said hello last is watched
 	exited  chan struct{}  // closed when the process has ended
-	ends    sync.WaitGroup // the goroutines of watchWord
+	ends    sync.WaitGroup // the goroutines that watch words
 	Halted  bool           // in an agent: the process was stopped at the last look
 }
 
@@ -151,17 +151,17 @@ func (c *Local) close() {
 	}
 }
 
-// Signal implements process.
+// Signal implements Process.
 func (c *Local) Signal(sig syscall.Signal) { _ = syscall.Kill(-c.Cmd.Process.Pid, sig) }
 
-// SetPID implements process.
+// SetPID implements Process.
 func (c *Local) SetPID(pid int) {
 	if pid > 0 && pid != c.Cmd.Process.Pid {
 		c.Peer, _ = os.FindProcess(pid) // nil if it has ended
 	}
 }
 
-// PID implements process.
+// PID implements Process.
 func (c *Local) PID() int {
 	if c.Peer != nil {
 		return c.Peer.Pid
@@ -169,7 +169,7 @@ func (c *Local) PID() int {
 	return c.Cmd.Process.Pid
 }
 
-// Ask implements process.
+// Ask implements Process.
 func (c *Local) Ask(sig syscall.Signal) {
 	if c.Peer == nil || c.Peer.Signal(sig) != nil {
 		c.Signal(sig)
@@ -177,7 +177,7 @@ func (c *Local) Ask(sig syscall.Signal) {
 	c.Signal(syscall.SIGCONT)
 }
 
-// Input implements process.
+// Input implements Process.
 func (c *Local) Input(part []byte) error {
 	switch {
 	case c.stdin == nil:
@@ -189,13 +189,13 @@ func (c *Local) Input(part []byte) error {
 	return err
 }
 
-// Look implements process.
+// Look implements Process.
 func (c *Local) Look() (r wire.HaltReport, now bool) {
 	pid := c.PID()
 	return wire.HaltReport{PID: pid, On: stopped(pid)}, true
 }
 
-// Send implements process. The message is dropped if the queue is full.
+// Send implements Process. The message is dropped if the queue is full.
 func (c *Local) Send(m wire.Message) {
 	if m.Start != nil && c.Watched.Load() {
 		order := *m.Start
@@ -207,7 +207,7 @@ func (c *Local) Send(m wire.Message) {
 	}
 }
 
-// Watch implements process.
+// Watch implements Process.
 func (c *Local) Watch() {
 	var messages, writer, streams sync.WaitGroup
 	for i, f := range c.files {
@@ -261,7 +261,7 @@ func (c *Local) readMessages() {
 	for {
 		m, err := c.pipe.Receive()
 		switch {
-		// The peer has closed the socket, or its process has ended: then watch sets a deadline that
+		// The peer has closed the socket, or its process has ended: then Watch sets a deadline that
 		// has passed.
 		case errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded):
 			return

@@ -34,7 +34,7 @@ type Process interface {
 	// PID returns the process ID of the peer, or of a wrapper that started the peer; 0 if unknown.
 	PID() int
 	// Look reports whether the process is stopped by a signal. If it is on another host, now is false,
-	// and the receiver's halted is called later. An agent looks at its processes by itself, too.
+	// and the receiver's Halted is called later. An agent looks at its processes by itself, too.
 	Look() (r wire.HaltReport, now bool)
 }
 

@@ -56,7 +56,7 @@ func stopped(pid int) bool {
 	return ok && s.state == 'T'
 }
 
-// ProcessName returns a name of this process for inspect: its process ID with its start time,
+// ProcessName returns a name of this process for Inspect: its process ID with its start time,
 // because process IDs are reused. It is "" if unknown.
 func ProcessName() string {
 	s, ok := readStat("/proc/self")

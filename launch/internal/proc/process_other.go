@@ -7,8 +7,8 @@ import "github.com/elrun/elrun/elastic"
 // stopped returns false: the state is known on Linux only.
 func stopped(int) bool { return false }
 
-// processName returns "": the name is known on Linux only.
+// ProcessName returns "": the name is known on Linux only.
 func ProcessName() string { return "" }
 
-// inspect returns ProcessUnknown: the state is known on Linux only.
+// Inspect returns ProcessUnknown: the state is known on Linux only.
 func Inspect(elastic.Member) elastic.ProcessState { return elastic.ProcessUnknown }

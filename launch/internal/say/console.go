@@ -30,7 +30,7 @@ type Console struct {
 	printers  [wire.Targets]*printer // by target; nil where there is no event log
 	live      bool                   // standard error is a terminal that shows a progress line
 	Broken    chan error             // the first write error that means that nobody reads
-	once      sync.Once              // for abandon
+	once      sync.Once              // for Abandon
 	abandoned chan struct{}          // closed when senders shall stop waiting
 }
 
@@ -41,7 +41,7 @@ type Block struct {
 	To   wire.Target
 }
 
-// NewConsole starts a console and its printers; close ends them. events may be nil.
+// NewConsole starts a console and its printers; Close ends them. events may be nil.
 func NewConsole(stdout, stderr, events io.Writer, live bool) *Console {
 	c := &Console{live: live, Broken: make(chan error, 1), abandoned: make(chan struct{})}
 	streams := [wire.Targets]io.Writer{stdout, stderr, events}

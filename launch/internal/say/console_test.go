@@ -176,7 +176,7 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-// The end of its context ends a call of close on a stuck console.
+// The end of its context ends a call of Close on a stuck console.
 func TestConsoleGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(stuck)

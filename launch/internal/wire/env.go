@@ -33,7 +33,7 @@ type Environment struct {
 	Index int
 	Peers int // number of peers that the launcher started
 	FD    int // descriptor of the socket to the launcher
-	// transport, encrypt, relay and listen have the values of the fields of Network of the same names.
+	// Transport, Encrypt, Relay and Listen have the values of the fields of Network of the same names.
 	Transport string
 	Encrypt   string
 	Relay     string

@@ -69,7 +69,7 @@ type Report struct {
 	Mistake  string       `json:"mistake,omitempty"` // a violation of the protocol by the peer
 	Halt     *HaltReport  `json:"halt,omitempty"`
 	Dying    elastic.ID   `json:"dying,omitempty"` // the program that said hello by this ID has ended
-	Exit     *exitReport  `json:"exit,omitempty"`  // the last frame of a peer except for output
+	Exit     *ExitReport  `json:"exit,omitempty"`  // the last frame of a peer except for output
 }
 
 // set reports for each field whether it is set.
@@ -166,7 +166,7 @@ type Findings struct {
 	Clock  time.Time    `json:"clock"`
 }
 
-// SpawnOrder starts a peer. Peers is the number of peers on its host. Input announces inputParts.
+// SpawnOrder starts a peer. Peers is the number of peers on its host. Input announces InputParts.
 type SpawnOrder struct {
 	Env   []string `json:"env"`
 	Peers int      `json:"peers"`
@@ -179,7 +179,7 @@ type InputPart struct {
 	Data []byte `json:"data,omitempty"`
 }
 
-// InputTaken reports that a peer has taken an inputPart, or that it takes none any more.
+// InputTaken reports that a peer has taken an InputPart, or that it takes none any more.
 type InputTaken struct {
 	Closed bool `json:"closed,omitempty"`
 }
@@ -190,13 +190,13 @@ type SignalOrder struct {
 	Ask    bool           `json:"ask,omitempty"`
 }
 
-// AskOrder is a request to the control socket of a peer. The askAnswer has the same Seq.
+// AskOrder is a request to the control socket of a peer. The AskAnswer has the same Seq.
 type AskOrder struct {
 	Seq  int    `json:"seq"`
 	Line []byte `json:"line"` // the request as the client wrote it
 }
 
-// AskAnswer is the answer to the askOrder with the same Seq.
+// AskAnswer is the answer to the AskOrder with the same Seq.
 type AskAnswer struct {
 	Seq   int   `json:"seq"`
 	Reply Reply `json:"reply"`
@@ -209,8 +209,8 @@ type OutputPart struct {
 	End  bool   `json:"end,omitempty"`
 }
 
-// exitReport is the wire form of Exit.
-type exitReport struct {
+// ExitReport is the wire form of Exit.
+type ExitReport struct {
 	PID    int            `json:"pid"`
 	Code   int            `json:"code"`
 	Signal syscall.Signal `json:"signal,omitempty"`
@@ -280,7 +280,7 @@ func EncodeFrame(f Frame) ([]byte, error) {
 // FrameReader reads frames. It is not safe for concurrent use.
 type FrameReader struct{ scan *bufio.Scanner }
 
-// NewFrameReader returns a frameReader on r. Lines are at most maxFrame bytes long.
+// NewFrameReader returns a FrameReader on r. Lines are at most maxFrame bytes long.
 func NewFrameReader(r io.Reader) *FrameReader {
 	scan := bufio.NewScanner(r)
 	scan.Buffer(nil, maxFrame)
@@ -331,13 +331,13 @@ func (w *FrameWriter) Write(f Frame) error {
 }
 
 // Exit returns the Exit of a peer whose report has just arrived.
-func (x exitReport) Exit(index int) spec.Exit {
+func (x ExitReport) Exit(index int) spec.Exit {
 	return spec.Exit{Index: index, PID: x.PID, Code: x.Code, Signal: x.Signal, By: x.Asked, At: time.Now()}
 }
 
 // ReportOf returns the wire form of an Exit.
-func ReportOf(e spec.Exit) *exitReport {
-	return &exitReport{PID: e.PID, Code: e.Code, Signal: e.Signal, Asked: e.By}
+func ReportOf(e spec.Exit) *ExitReport {
+	return &ExitReport{PID: e.PID, Code: e.Code, Signal: e.Signal, Asked: e.By}
 }
 
 // HaltReport says whether process PID is stopped by a signal (state T).
@@ -369,7 +369,7 @@ const DoctorPeriod = 20 * time.Second
 // frame. Other lines before the first frame are output of the shell, such as a greeting of .bashrc.
 const AgentMark = "elrun-agent "
 
-// AgentReady is the last of the lines with agentMark.
+// AgentReady is the last of the lines with AgentMark.
 const AgentReady = AgentMark + "ready"
 
 const (

@@ -46,8 +46,8 @@ func frames() []Frame {
 		{Index: 3, Report: Report{Mistake: "why"}},
 		{Index: 3, Report: Report{Halt: &HaltReport{7, true}}},
 		{Index: 3, Report: Report{Dying: "12D3Koo"}},
-		{Index: 3, Report: Report{Exit: &exitReport{PID: 7, Asked: 15}}},
-		{Index: 3, Report: Report{Exit: &exitReport{PID: 7, Code: -1, Signal: syscall.SIGKILL}}},
+		{Index: 3, Report: Report{Exit: &ExitReport{PID: 7, Asked: 15}}},
+		{Index: 3, Report: Report{Exit: &ExitReport{PID: 7, Code: -1, Signal: syscall.SIGKILL}}},
 	}
 }
 

@@ -128,7 +128,7 @@ type StartOrder struct {
 	DHT bool `json:"dht,omitempty"`
 
 	// Watched reports that this launcher, or its agent on the peer's host, has the peer's word
-	// (local.takeWord): the others learn of its end at once.
+	// (proc.Local): the others learn of its end at once.
 	Watched bool `json:"watched,omitempty"`
 
 	Launcher string `json:"launcher"` // Member.Launcher of all peers of this launcher
@@ -166,7 +166,7 @@ type ScaleOrder struct {
 	Host  string `json:"host,omitempty"`
 }
 
-// ScaleResult is the answer to the scaleOrder with the same Seq. Exactly one of the texts is set.
+// ScaleResult is the answer to the ScaleOrder with the same Seq. Exactly one of the texts is set.
 type ScaleResult struct {
 	Seq   int    `json:"seq"`
 	Text  string `json:"text,omitempty"` // description of the action
@@ -187,7 +187,7 @@ func DecodeMessage(line []byte) (Message, error) {
 	return m, nil
 }
 
-// Check returns the error for which decodeMessage refuses m.
+// Check returns the error for which DecodeMessage refuses m.
 func (m Message) Check() error {
 	set := 0
 	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Again, m.Finished, m.Leaving, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
@@ -246,7 +246,7 @@ func (m Message) checkProgram() (err error) {
 // MaxNote is the maximum length of a note, in bytes.
 const MaxNote = 180
 
-// ClipNote turns a text into one printable line of at most maxNote bytes.
+// ClipNote turns a text into one printable line of at most MaxNote bytes.
 func ClipNote(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -9,7 +9,7 @@ import "sync"
 //
 // It is safe for concurrent use. One goroutine runs the writer:
 //
-//	add --> waiting --> run --> socket
+//	Add --> waiting --> Run --> socket
 type Outbox struct {
 	dropNotice func(lost int) []byte // returns the message about dropped messages; nil for no message
 	wake       chan struct{}         // capacity 1: a signal that a message waits
@@ -78,7 +78,7 @@ func (o *Outbox) Add(line []byte, c Class) <-chan struct{} {
 	return sent
 }
 
-// ReaderLate records that the reader has not taken a message in time. Until the queue is empty, add
+// ReaderLate records that the reader has not taken a message in time. Until the queue is empty, Add
 // returns nil, so that nobody waits for the reader.
 func (o *Outbox) ReaderLate() {
 	o.mu.Lock()
@@ -174,7 +174,7 @@ func (o *Outbox) written(m outgoing) {
 	close(m.sent)
 }
 
-// Close makes run end once the queue is empty.
+// Close makes Run end once the queue is empty.
 func (o *Outbox) Close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -38,7 +38,7 @@ func TestOutboxBound(t *testing.T) {
 	}
 }
 
-// add returns a channel until the reader is late. Once the queue has been empty, add returns a
+// Add returns a channel until the reader is late. Once the queue has been empty, Add returns a
 // channel again.
 func TestOutboxLateReader(t *testing.T) {
 	o := NewOutbox(nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/launch/spec"
 )
 
-// MaxRetryOf and maxRetrySamples bound the lists in a retryOrder.
+// MaxRetryOf and MaxRetrySamples bound the lists in a RetryOrder.
 const MaxRetryOf, MaxRetrySamples = 2 * spec.MaxPeers, 64
 
 // RetryOrder reports that a peer is about to compute a part again, see elastic.Retry. Step is 0 when
@@ -20,7 +20,7 @@ type RetryOrder struct {
 	Of      []string `json:"of,omitempty"`   // short IDs
 }
 
-// Decision is the answer to the retryOrder with the same Seq. Mistake is "" if the part may be
+// Decision is the answer to the RetryOrder with the same Seq. Mistake is "" if the part may be
 // computed.
 type Decision struct {
 	Seq     int    `json:"seq"`
