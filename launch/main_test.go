@@ -9,15 +9,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain runs the tests, or a program of a test if the environment says so. The records of the tests' jobs are not written to the user's home folder.
+// TestMain runs the tests. The records of the tests' jobs are not written to the user's home folder.
 func TestMain(m *testing.M) {
-	if end := os.Getenv(wordVariable); end != "" {
-		if err := playWord(end); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	dir, err := os.MkdirTemp("", "launch-test-")
 	if err = errors.Join(err, os.Setenv("XDG_STATE_HOME", dir)); err != nil {
 		fmt.Fprintln(os.Stderr, err)

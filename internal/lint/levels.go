@@ -16,6 +16,19 @@ type layer struct {
 // Packages). Packages of one layer do not import each other, with one exception: under a pattern
 // with "...", a package may import the packages in folders below its own.
 func layers() []layer {
+	return slices.Concat(libraries(), rooms(), []layer{
+		// The measurements of "elrun bench", the manifest of "elrun k8s", and a simulation of the
+		// policies of loadbal on traces of speeds.
+		{"level 6, below the commands", []string{"cmd/elrun/bench", "cmd/elrun/k8s", "scripts/balsim"}},
+		// Commands. Nothing imports them.
+		{"level 6", []string{"cmd/...", "examples/...", "scripts/..."}},
+		// Packages for tests only. They may import all others.
+		{"tests", []string{"internal/lint", "testing/..."}},
+	})
+}
+
+// libraries lists the packages that users call, without the launcher.
+func libraries() []layer {
 	return []layer{
 		// Code that all other packages may use: element types, vector kernels, events, shares.
 		{"level 0, below the kernels", []string{"dtype", "internal/apportion", "internal/pause"}},
@@ -58,21 +71,24 @@ func layers() []layer {
 		{"level 4", []string{"transport/...", "trainer"}},
 		// Models, and ways to train them.
 		{"level 4, above the trainer", []string{"trainer/nn", "trainer/tensors", "trainer/local"}},
+	}
+}
+
+// rooms lists the packages of the launcher.
+func rooms() []layer {
+	return []layer{
 		// The rooms of the launcher, by process. What all of them share is at the bottom.
-		{"level 5, data of jobs", []string{"launch/spec", "launch/internal/job", "launch/internal/sink"}},
+		{"level 5, data of jobs", []string{"launch/spec", "launch/internal/job", "launch/internal/rpc", "launch/internal/sink"}},
 		{"level 5, messages", []string{"launch/internal/wire"}},
-		{"level 5, over the messages", []string{"launch/internal/say", "launch/internal/proc", "launch/internal/ctl"}},
+		{"level 5, over the messages", []string{"launch/internal/say", "launch/internal/proc", "launch/internal/ctl", "launch/internal/nodes"}},
 		{"level 5, other hosts", []string{"launch/internal/agent", "launch/internal/hosts"}},
 		{"level 5, over the hosts", []string{"launch/internal/doctor"}},
-		// The package that connects the concrete transports with membership and collective calls.
-		{"level 5", []string{"launch/..."}},
-		// The measurements of "elrun bench", the manifest of "elrun k8s", and a simulation of the
-		// policies of loadbal on traces of speeds.
-		{"level 6, below the commands", []string{"cmd/elrun/bench", "cmd/elrun/k8s", "scripts/balsim"}},
-		// Commands. Nothing imports them.
-		{"level 6", []string{"cmd/...", "examples/...", "scripts/..."}},
-		// Packages for tests only. They may import all others.
-		{"tests", []string{"internal/lint", "testing/..."}},
+		// What runs in the process of a peer, which connects the concrete transports with membership and
+		// collective calls, and what runs in the launcher.
+		{"level 5, processes", []string{"launch/internal/inpeer", "launch/internal/run"}},
+		{"level 5, programs", []string{"launch/program"}},
+		// The face of all of these.
+		{"level 5", []string{"launch"}},
 	}
 }
 

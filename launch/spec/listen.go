@@ -88,3 +88,12 @@ func OnlyLoopback(addrs []string) bool {
 	}
 	return true
 }
+
+// OpenListen returns the Listen value of peers that join an open job: all interfaces, unless the
+// user has chosen other addresses.
+func OpenListen(listen string) string {
+	if listen == "" || listen == ListenAuto {
+		return ListenAll
+	}
+	return listen
+}

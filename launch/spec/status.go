@@ -92,3 +92,14 @@ func (s Status) StepTime() (measured, predicted float64) {
 	}
 	return measured, predicted
 }
+
+// The states of a member.
+const (
+	StateUnknown = "unknown"
+	StateJoining = "joining"
+	StateRunning = "running"
+	StateWaiting = "waiting"
+	StateParked  = "parked"
+	StateLeft    = "left"
+	StateDone    = "done"
+)

@@ -25,7 +25,7 @@ func Ask(ctx context.Context, at SocketName, what wire.Request) (wire.Reply, err
 
 // open makes a request like ask and keeps the connection open. The caller closes it.
 func open(ctx context.Context, at SocketName, what wire.Request) (net.Conn, wire.Reply, error) {
-	conn, err := Dial(ctx, at)
+	conn, err := dial(ctx, at)
 	if err != nil {
 		return nil, wire.Reply{}, fmt.Errorf("launch: ask %v: %w", at, err)
 	}

@@ -38,7 +38,7 @@ func TestControlGarbage(t *testing.T) {
 	job := testJob(t)
 	c := serveStatus(t, job, 0, func() spec.Status { return spec.Status{Job: job} })
 	at := SocketName{job, 0, os.Getpid()}
-	silent, err := Dial(t.Context(), at)
+	silent, err := dial(t.Context(), at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestControlGarbage(t *testing.T) {
 		"{\"request\":\"ticket\"}\n":           "valid for 0 ms",
 		strings.Repeat("x", 2*wire.MaxRequest): "",
 	} {
-		conn, err := Dial(t.Context(), at)
+		conn, err := dial(t.Context(), at)
 		if err != nil {
 			t.Fatal(err)
 		}

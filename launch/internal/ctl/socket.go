@@ -100,8 +100,8 @@ func makePrivate(dir string) error {
 	return checkPrivate(dir)
 }
 
-// File returns the name of the socket's file, which is String with ':' in place of '/'.
-func (n SocketName) File() string { return strings.Replace(n.String(), "/", ":", 1) }
+// file returns the name of the socket's file, which is String with ':' in place of '/'.
+func (n SocketName) file() string { return strings.Replace(n.String(), "/", ":", 1) }
 
 // Listen opens the socket in the first directory where this succeeds. If another process
 // listens under a name without a process ID, the error wraps syscall.EADDRINUSE.
@@ -120,7 +120,7 @@ func Listen(at SocketName) (net.Listener, error) {
 // listenIn opens the socket in one directory. It retries, because another process that closes the
 // last socket may remove the directory meanwhile.
 func listenIn(dir string, at SocketName) (l net.Listener, err error) {
-	path := filepath.Join(dir, at.File())
+	path := filepath.Join(dir, at.file())
 	if len(path) > wire.MaxSocketPath {
 		return nil, fmt.Errorf("the path %s is longer than %d bytes: set a shorter XDG_RUNTIME_DIR", path, wire.MaxSocketPath)
 	}
@@ -173,10 +173,10 @@ func lockDir(dir string) (unlock func()) {
 	return func() { _ = d.Close() }
 }
 
-// Dial connects to a socket in any of the directories. If all directories fail, it prefers
+// dial connects to a socket in any of the directories. If all directories fail, it prefers
 // the error of an existing socket to the error of a missing file. The caller checks by SameUser
 // which user listens.
-func Dial(ctx context.Context, at SocketName) (net.Conn, error) {
+func dial(ctx context.Context, at SocketName) (net.Conn, error) {
 	var d net.Dialer
 	last := fmt.Errorf("%s: %w", at.owner(), os.ErrNotExist)
 	for _, dir := range SocketDirs() {
@@ -184,7 +184,7 @@ func Dial(ctx context.Context, at SocketName) (net.Conn, error) {
 		if checkPrivate(dir) != nil {
 			continue
 		}
-		conn, err := d.DialContext(ctx, "unix", filepath.Join(dir, at.File()))
+		conn, err := d.DialContext(ctx, "unix", filepath.Join(dir, at.file()))
 		if err == nil {
 			return conn, nil
 		}

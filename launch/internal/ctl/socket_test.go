@@ -42,7 +42,7 @@ func TestStaleSocket(t *testing.T) {
 	if err := l.Close(); err != nil { // leaves the file, as a kill does
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, at.File())
+	path := filepath.Join(dir, at.file())
 	for _, c := range []struct {
 		age    time.Duration
 		listed bool
@@ -86,7 +86,7 @@ func TestSocketOfTheKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	then := time.Now().Add(time.Hour) // young, however slow this test is
-	if err := os.Chtimes(filepath.Join(dir, at.File()), then, then); err != nil {
+	if err := os.Chtimes(filepath.Join(dir, at.file()), then, then); err != nil {
 		t.Fatal(err)
 	}
 	if names, err := List(); err != nil || slices.Contains(names, at) {
@@ -153,7 +153,7 @@ func TestOtherUser(t *testing.T) {
 	open := exposed(t)
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestOtherUser$", "-test.v")
 	cmd.Dir = "/"
-	cmd.Env = []string{"XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR"), "ELRUN_TEST_OTHER=" + filepath.Join(dir, at.File()),
+	cmd.Env = []string{"XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR"), "ELRUN_TEST_OTHER=" + filepath.Join(dir, at.file()),
 		"ELRUN_TEST_OPEN=" + open}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()

@@ -29,7 +29,7 @@ func leave(t *testing.T, at SocketName) {
 func TestOneLauncherTakesOver(t *testing.T) {
 	dir := runtimeDir(t)
 	at := SocketName{testJob(t), LauncherIndex, 0}
-	path := filepath.Join(dir, at.File())
+	path := filepath.Join(dir, at.file())
 	for range 300 {
 		leave(t, at)
 		listeners, errs := make([]net.Listener, 8), make([]error, 8)
@@ -80,7 +80,7 @@ func TestSocketOfAKilledLauncher(t *testing.T) {
 		t.Errorf("got %v, %v", j, err)
 	}
 	_ = l.Close()
-	if _, err := os.Lstat(filepath.Join(dir, at.File())); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(dir, at.file())); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file is left: %v", err)
 	}
 }

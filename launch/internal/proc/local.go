@@ -104,7 +104,7 @@ func (c *Local) open() (theirs []*os.File, err error) {
 		c.files[i] = r
 		theirs = append(theirs, w)
 	}
-	conn, f, err := SocketPair()
+	conn, f, err := socketPair()
 	if err != nil {
 		return theirs, err
 	}
@@ -114,8 +114,8 @@ func (c *Local) open() (theirs []*os.File, err error) {
 	return theirs, err
 }
 
-// SocketPair returns two connected stream sockets; the file is for a child.
-func SocketPair() (*net.UnixConn, *os.File, error) {
+// socketPair returns two connected stream sockets; the file is for a child.
+func socketPair() (*net.UnixConn, *os.File, error) {
 	syscall.ForkLock.RLock() // a fork must not happen before both are close-on-exec
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 
 // Of the files that come with data, the last one is kept until it is taken, and all others are closed.
 func TestFilesOfSenders(t *testing.T) {
-	ours, theirs, err := SocketPair()
+	ours, theirs, err := socketPair()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -389,3 +389,8 @@ func (o StartOrder) Watcher() string {
 	}
 	return ""
 }
+
+// RepeatPeriod is the time in which further signals count as repetitions of the first signal. The
+// programs timeout and sudo, and supervisors, signal a process and its group; when a launcher is
+// killed, Linux may send its children one SIGTERM for each of its threads.
+const RepeatPeriod = time.Second

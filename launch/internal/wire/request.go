@@ -87,3 +87,7 @@ func DecodeRequest(line []byte) (Request, error) {
 
 // MaxDead bounds the IDs in a request.
 const MaxDead = 40
+
+// LocalTicket is the validity of a ticket that joins a job on the same host. The launcher that
+// holds the ticket may need it to restart a peer at any time.
+const LocalTicket = MaxValid

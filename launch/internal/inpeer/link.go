@@ -1,0 +1,477 @@
+package inpeer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/internal/shm"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
+)
+
+// ErrLauncher reports that the launcher died or told this peer to give up.
+var ErrLauncher = errors.New("launcher ended the job")
+
+const (
+	maxAnswers = 4 // capacity of agent.answer: the answer to hello and the orders after it
+	// emitWait is the longest time that Emit waits for the writer.
+	emitWait = 10 * time.Millisecond
+	// exitDelay is the time that a program gets to end by itself after its launcher's death.
+	// Together with the time to detect the death it stays below two seconds.
+	exitDelay = 1500 * time.Millisecond
+)
+
+// Link is a peer's connection to its launcher: it sends events (it is a Sink) and detects the
+// launcher's death. It has two goroutines:
+//
+//	read    receives the launcher's answer to hello, then certain deaths and answers to scale.
+//	        When the launcher dies, it ends the context LauncherGone and starts the timer of the
+//	        exit. This goroutine lives as long as the process: a program that closes its group after
+//	        an error and then hangs must end as well
+//	write   sends the messages of the outbox, until Close and while the launcher lives
+//
+// Only the end of the socket means that the launcher is dead. A launcher that does not read,
+// because it is stopped or its own output is stuck, does not block the peer: messages to the
+// launcher wait in the outbox, which drops and counts some of them when it is full. Only Close
+// waits for such a launcher, because the job's result is written last.
+//
+// Emit does not write to the socket, but it waits up to emitWait until the writer has written the
+// event: an event in the launcher's socket outlives this process. Without the wait, the writer
+// might run only many steps later on a single processor.
+type Link struct {
+	// pipe is the socket to the launcher. Close leaves it open, so that read still detects the
+	// launcher's death.
+	pipe *wire.Pipe
+	exit func(int) // os.Exit, replaced in tests
+
+	answer       chan wire.Message // the answer to hello, and orders that arrive before watchOrders
+	out          *wire.Outbox
+	LauncherGone context.Context    // ends when the launcher is gone
+	cancelGone   context.CancelFunc // ends LauncherGone
+	work         sync.WaitGroup     // owns the writer
+	word         *shm.ProcessWord   // nil before hello, or where the system has none
+
+	scaling chan struct{} // capacity 1: one scale request waits at a time
+	// scaled has capacity 1. The reader replaces an answer that no request has taken, and so never
+	// blocks.
+	scaled chan wire.ScaleResult
+	// decisions has the answer to the last retry, in the same way.
+	decisions chan wire.Decision
+
+	// mu guards the fields that Emit and the reader change and the control socket reads.
+	mu      sync.Mutex
+	reducer *reducer // nil before hello
+	seq     int      // sequence number of the latest request to scale, or retry
+	// dead holds deaths that arrived before watchDead.
+	dead        []elastic.ID
+	onDead      func(elastic.ID)           // nil until there is a group to inform
+	onOrder     func(wire.Message)         // nil until there is a group to inform
+	onDirectory func(wire.DirectoryUpdate) // nil unless the process belongs to a Program
+	onFound     func(elastic.Member)       // nil until watchFound
+}
+
+// OpenLink takes ownership of descriptor fd, the socket to the launcher. From then on child
+// processes of this process do not inherit the descriptor.
+func OpenLink(fd int) (*Link, error) {
+	// Check the descriptor before any change to it: if it is no launcher's socket, another part of
+	// this process owns it.
+	if addr, err := syscall.Getsockname(fd); err != nil || !isUnix(addr) {
+		return nil, fmt.Errorf("launch: %s=%d is not a socket to a launcher: a wrapper closed it (Python: close_fds=False; sudo: -C %d), or Init was called twice or by a child of a peer: %w",
+			wire.EnvFD, fd, fd+1, cmp.Or(err, error(syscall.ENOTSOCK)))
+	}
+	f := os.NewFile(uintptr(fd), "launcher")
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("launch: open %s=%d: %w", wire.EnvFD, fd, err)
+	}
+	_ = f.Close() // conn has a duplicate
+	return newAgent(&wire.WordConn{UnixConn: conn.(*net.UnixConn)}, os.Exit), nil
+}
+
+// isUnix reports whether addr is the address of a Unix socket.
+func isUnix(addr syscall.Sockaddr) bool {
+	_, ok := addr.(*syscall.SockaddrUnix)
+	return ok
+}
+
+// newAgent returns an agent on conn, which it owns, and starts its two goroutines.
+func newAgent(conn net.Conn, exit func(int)) *Link {
+	a := &Link{pipe: wire.NewPipe(conn), exit: exit, answer: make(chan wire.Message, maxAnswers),
+		scaling: make(chan struct{}, 1), scaled: make(chan wire.ScaleResult, 1), decisions: make(chan wire.Decision, 1)}
+	a.out = wire.NewOutbox(a.dropped)
+	a.LauncherGone, a.cancelGone = context.WithCancel(context.Background())
+	go a.read()
+	a.work.Go(func() { a.out.Run(a.pipe.Write) })
+	return a
+}
+
+// Hello registers this peer with the launcher and waits for the order that says how to join. An
+// abort is an error that wraps ErrLauncher.
+func (a *Link) Hello(ctx context.Context, job string, self elastic.Member) (wire.StartOrder, error) {
+	// Set the reducer before the message is sent, because the events of elastic.Join, such as the
+	// first view, follow the answer.
+	a.mu.Lock()
+	a.reducer = newReducer(job, self)
+	a.mu.Unlock()
+	a.passWord()
+	a.Post(wire.Message{Hello: &self}, wire.Result)
+	select {
+	case m := <-a.answer:
+		switch {
+		case m.Finished:
+			return wire.StartOrder{}, elastic.ErrFinished
+		case m.Start == nil:
+			return wire.StartOrder{}, fmt.Errorf("%w: %s", ErrLauncher, cmp.Or(m.Abort, "it has no job for this peer"))
+		}
+		a.mu.Lock()
+		a.reducer.self.Launcher, a.reducer.self.PID = m.Start.PID, os.Getpid()
+		a.mu.Unlock()
+		return *m.Start, nil
+	case <-a.LauncherGone.Done():
+		return wire.StartOrder{}, fmt.Errorf("%w: its process has ended", ErrLauncher)
+	case <-ctx.Done():
+		return wire.StartOrder{}, fmt.Errorf("wait for the other peers: %w", context.Cause(ctx))
+	}
+}
+
+// renew tells the launcher the new identity of this peer.
+func (a *Link) renew(self elastic.Member) {
+	a.mu.Lock()
+	if a.reducer != nil {
+		a.reducer.renew(self)
+	}
+	a.mu.Unlock()
+	a.Post(wire.Message{Renew: &self}, wire.Result)
+}
+
+// refusedVersion tells the launcher that a newcomer of another version of elrun was refused.
+func (a *Link) refusedVersion(err error) {
+	a.Post(wire.Message{Note: wire.ClipNote("a peer that wanted to join is refused: " + inner(err))}, wire.History)
+}
+
+// suspect reports a silent member to the launcher. It does not block, and the message may be
+// dropped.
+func (a *Link) suspect(id elastic.ID) {
+	if line, err := (wire.Message{Suspect: id}).Encode(); err == nil {
+		a.out.Add(line, wire.Transient)
+	}
+}
+
+// scale asks the launcher for h.Slots peers on a host, or in the whole job if h has no name, and
+// returns a description of the launcher's action.
+func (a *Link) scale(ctx context.Context, h spec.Host) (string, error) {
+	// One request at a time: a.scaled carries a single answer.
+	select {
+	case a.scaling <- struct{}{}:
+		defer func() { <-a.scaling }()
+	case <-ctx.Done():
+		return "", errors.New("the elrun that started these peers still handles an earlier request for another number of peers: try again later")
+	}
+	a.mu.Lock()
+	a.seq++
+	order := wire.ScaleOrder{Seq: a.seq, Peers: h.Slots, Host: h.Name}
+	a.mu.Unlock()
+	if a.LauncherGone.Err() != nil {
+		return "", errNoLauncher
+	}
+	a.Post(wire.Message{Scale: &order}, wire.History)
+	// Sequence numbers tell the answer from late answers to requests that gave up.
+	for {
+		select {
+		case r := <-a.scaled:
+			switch {
+			case r.Seq != order.Seq: // the answer to an earlier request, which gave up
+			case r.Error != "":
+				return "", errors.New(r.Error)
+			default:
+				return r.Text, nil
+			}
+		case <-a.LauncherGone.Done():
+			return "", errNoLauncher
+		case <-ctx.Done():
+			return "", errors.New("the elrun that started these peers does not answer: look at elrun status before you try again")
+		}
+	}
+}
+
+// errNoLauncher reports that no launcher is left to start or stop peers.
+var errNoLauncher = errors.New("the elrun that started these peers has ended, and only that one can change their number: start others by elrun join")
+
+// watchDead calls f for every certain death, past deaths first.
+func (a *Link) watchDead(f func(elastic.ID)) {
+	a.mu.Lock()
+	past := a.dead
+	a.dead, a.onDead = nil, f
+	a.mu.Unlock()
+	for _, id := range past {
+		f(id)
+	}
+}
+
+// Describe tells the launcher the Program of this process, and registers the function learn, which
+// gets the updates about the services of the Program.
+func (a *Link) Describe(info wire.ProgramInfo, learn func(wire.DirectoryUpdate)) {
+	a.mu.Lock()
+	a.onDirectory = learn
+	a.mu.Unlock()
+	a.Post(wire.Message{ProgramMessage: wire.ProgramMessage{Program: &info}}, wire.Result)
+}
+
+// watchFound registers f for members that the launcher finds from now on.
+func (a *Link) watchFound(f func(elastic.Member)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.onFound = f
+}
+
+// watchOrders registers f for the launcher's orders after its answer to hello. Orders that have arrived
+// before are passed to f first. f must not block.
+func (a *Link) watchOrders(f func(wire.Message)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.onOrder = f
+	for len(a.answer) > 0 {
+		f(<-a.answer)
+	}
+}
+
+// deliverOrder passes a launcher's order to the registered function, or keeps it for hello or
+// watchOrders. mu is held while the function runs, so that it gets the orders in the order of their
+// arrival.
+func (a *Link) deliverOrder(m wire.Message) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.onOrder != nil {
+		a.onOrder(m)
+		return
+	}
+	select {
+	case a.answer <- m: // for hello or watchOrders
+	default: // more orders than a correct launcher sends: keep the first ones
+	}
+}
+
+// isDead reports whether the launcher reported this death before watchDead was called.
+func (a *Link) isDead(id elastic.ID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.dead, id)
+}
+
+// read receives the launcher's messages until the launcher dies. Then the program has exitDelay
+// to end.
+func (a *Link) read() {
+	for {
+		m, err := a.pipe.Receive()
+		if err != nil {
+			break
+		}
+		a.dispatch(m)
+	}
+	time.AfterFunc(exitDelay, func() { a.exit(1) })
+	a.cancelGone()
+}
+
+// dispatch handles one message from the launcher. The reader calls it, so nothing here may block.
+func (a *Link) dispatch(m wire.Message) {
+	switch {
+	case m.Start != nil || m.Abort != "" || m.Finished || m.Again || m.Pass != nil:
+		a.deliverOrder(m)
+	case m.Scaled != nil:
+		// The reader never blocks: it replaces an answer that nobody has taken.
+		select {
+		case <-a.scaled: // an answer that no request waited for
+		default:
+		}
+		a.scaled <- *m.Scaled
+	case m.Decision != nil:
+		select {
+		case <-a.decisions: // an answer that nobody waited for
+		default:
+		}
+		a.decisions <- *m.Decision
+	case m.Directory != nil:
+		a.mu.Lock()
+		learn := a.onDirectory
+		a.mu.Unlock()
+		if learn != nil {
+			learn(*m.Directory)
+		}
+	case m.Found != nil:
+		a.mu.Lock()
+		found := a.onFound
+		a.mu.Unlock()
+		for _, p := range m.Found {
+			if found != nil {
+				found(p)
+			}
+		}
+	case m.Dead != "":
+		// Until there is a listener, deaths are kept for watchDead, up to a bound.
+		a.mu.Lock()
+		tell := a.onDead
+		if tell == nil && len(a.dead) < spec.MaxMembers {
+			a.dead = append(a.dead, m.Dead)
+		}
+		a.mu.Unlock()
+		if tell != nil {
+			tell(m.Dead)
+		}
+	}
+}
+
+// Emit implements event.Sink. It also updates the status that this peer's control socket reports.
+// If the launcher does not read, Emit returns after at most emitWait, and a full outbox drops
+// events of the less important classes.
+func (a *Link) Emit(e event.Event) {
+	a.mu.Lock()
+	if a.reducer != nil {
+		a.reducer.apply(e)
+	}
+	a.mu.Unlock()
+	b, err := json.Marshal(e)
+	if err != nil {
+		return // the event has a number that JSON cannot represent
+	}
+	a.Post(wire.Message{Event: b}, classOf(e.Body))
+}
+
+// classOf returns the class of an event, which decides whether the outbox may drop it while the
+// launcher does not read.
+func classOf(b event.Body) wire.Class {
+	switch b.(type) {
+	case event.Step, event.Stall, event.Path, event.Shares, event.Order:
+		return wire.Telemetry
+	case event.Done, event.Complete, event.Leave, event.Mistake, event.Refused, event.Quorum:
+		return wire.Result
+	}
+	return wire.History
+}
+
+// dropped returns the event that reports how many events the outbox has dropped.
+func (a *Link) dropped(events int) []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := event.Event{Time: time.Now(), Body: event.Dropped{Events: events}}
+	if a.reducer != nil {
+		e.Peer, e.Index = a.reducer.self.ID, a.reducer.self.Index
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		return nil
+	}
+	line, _ := wire.Message{Event: b}.Encode() // no error: the message is short
+	return line
+}
+
+// Post sends a message through the outbox. It returns when the socket has the message, or after
+// emitWait if the launcher does not read in time.
+func (a *Link) Post(m wire.Message, c wire.Class) {
+	line, err := m.Encode()
+	if err != nil {
+		return
+	}
+	sent := a.out.Add(line, c)
+	if sent == nil {
+		return
+	}
+	timer := time.NewTimer(emitWait)
+	defer timer.Stop()
+	select {
+	case <-sent:
+	// From now on the outbox returns no channel to wait on, until the launcher has read all
+	// messages.
+	case <-timer.C:
+		a.out.ReaderLate()
+	case <-a.LauncherGone.Done():
+	}
+}
+
+// status returns the Status that the control socket reports; it is zero before hello.
+func (a *Link) status() spec.Status {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.reducer == nil {
+		return spec.Status{}
+	}
+	return a.reducer.report(time.Now())
+}
+
+// Close sends the queued messages, for as long as the launcher lives, and drops later events. The
+// connection stays open, because its end shows the launcher's death.
+func (a *Link) Close() error {
+	a.out.Close()
+	a.work.Wait()
+	return a.releaseWord()
+}
+
+// passWord makes the word of this program, which goes to the launcher with the next message. Without
+// a word the launcher learns of the end of this program by its status.
+func (a *Link) passWord() {
+	conn, ok := a.pipe.Conn.(*wire.WordConn)
+	if !ok {
+		return
+	}
+	word, err := shm.HoldWord()
+	if err != nil {
+		return
+	}
+	a.word = word
+	conn.Word.Store(word.File())
+}
+
+// releaseWord gives the word back: this program is no peer any more.
+func (a *Link) releaseWord() error {
+	if a.word == nil {
+		return nil
+	}
+	return a.word.Release()
+}
+
+// decisionLimit is how long a peer waits for the decision of a launcher that may be stopped.
+const decisionLimit = 5 * time.Second
+
+// retry implements elastic.Config.OnRetry.
+func (a *Link) retry(ctx context.Context, r elastic.Retry) (done func(), err error) {
+	o := wire.RetryOrder{Step: r.Step, Samples: r.Samples[:min(len(r.Samples), wire.MaxRetrySamples)]}
+	o.More = len(r.Samples) - len(o.Samples)
+	for _, id := range r.Of[:min(len(r.Of), wire.MaxRetryOf)] {
+		o.Of = append(o.Of, id.Short())
+	}
+	a.mu.Lock()
+	a.seq++
+	o.Seq = a.seq
+	a.mu.Unlock()
+	a.Post(wire.Message{Retry: &o}, wire.Result)
+	done = func() { a.Post(wire.Message{Retry: &wire.RetryOrder{}}, wire.Result) }
+	limit := time.NewTimer(decisionLimit)
+	defer limit.Stop()
+	for {
+		select {
+		case v := <-a.decisions:
+			if v.Seq == o.Seq && v.Mistake != "" {
+				return done, fmt.Errorf("%s", v.Mistake)
+			}
+			if v.Seq == o.Seq {
+				return done, nil
+			}
+		case <-limit.C:
+			return done, nil
+		case <-a.LauncherGone.Done():
+			return done, nil
+		case <-ctx.Done():
+			return done, context.Cause(ctx)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/elrun/elrun/launch/internal/ctl"
+	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
+)
+
+// A launcher has a control socket, as its peers have. Two launchers that begin jobs of one name at
+// the same time want the same socket, and one does not get it. Over the socket elrun stop reaches
+// all processes of the launcher: also those that have not called Init, and those that are stopped.
+
+// calls hands functions over to the launcher's loop, which owns the launcher's state. Until the
+// loop begins, they wait.
+type calls struct {
+	due  chan func() // without a buffer: who hands a function over knows that the loop runs it
+	over chan struct{}
+}
+
+// newCalls returns calls without a function.
+func newCalls() calls { return calls{make(chan func()), make(chan struct{})} }
+
+// do lets the loop run f, and waits for it. It returns false if ctx has ended, or the loop, and f
+// does not run.
+func (c calls) do(ctx context.Context, f func()) bool {
+	done := make(chan struct{})
+	select {
+	case c.due <- func() { f(); close(done) }:
+		<-done
+		return true
+	case <-ctx.Done():
+	case <-c.over:
+	}
+	return false
+}
+
+// launcherServices answers the requests on the control socket of a launcher.
+type launcherServices struct{ r *runner }
+
+// Answer implements ctl.Responder.
+func (s launcherServices) Answer(ctx context.Context, line []byte) (out wire.Reply) {
+	what, err := wire.DecodeRequest(line)
+	switch {
+	case err != nil:
+		return wire.Reply{Error: err.Error()}
+	case what.Request != "stop":
+		return wire.Reply{Error: fmt.Sprintf("unknown request %q", what.Request)}
+	}
+	if !s.r.calls.do(ctx, func() { out = wire.Reply{Stopping: true, Grace: s.r.o.Grace, PIDs: s.r.procs.pids()} }) {
+		return wire.Reply{Error: "it has not started its peers yet, or they have ended"}
+	}
+	return out
+}
+
+// End implements ctl.Responder. The connection to the client has ended, so this does not wait for it.
+func (s launcherServices) End() { s.r.calls.do(context.Background(), s.stop) }
+
+// stop ends the job as elrun stop asks: it asks all peers to leave, as a signal does, but the job
+// then counts as stopped and not as interrupted. Peers that have been asked before get no second
+// SIGTERM, which would end them at once.
+func (s launcherServices) stop() {
+	r := s.r
+	if r.outcome.ending() {
+		return
+	}
+	r.outcome.stopping = true
+	r.peers.record(job.Stop{})
+	r.graph.runDue(time.Now())
+}
+
+// serveLauncher opens the control socket of a launcher. end closes it, after the loop. An error
+// means that the name of the job is taken. A launcher without a socket, because no directory is fit
+// for it, runs its job all the same.
+func serveLauncher(r *runner) (end func(), err error) {
+	at := ctl.SocketName{Job: r.o.Job, Index: ctl.LauncherIndex}
+	if r.o.Join {
+		at.PID = os.Getpid()
+	}
+	c, err := ctl.Serve(at, launcherServices{r})
+	switch {
+	case err == nil:
+		return func() {
+			close(r.calls.over)
+			_ = c.Close()
+		}, nil
+	case at.PID == 0 && errors.Is(err, syscall.EADDRINUSE):
+		return nil, nameTaken(r.o.Job)
+	}
+	return func() {}, nil
+}
+
+// nameTaken returns the error for a job whose name another job of this user has here.
+func nameTaken(job string) error {
+	return fmt.Errorf("launch: %w: a job named %s is running already: choose another --name, or end that job by elrun stop %[2]s", spec.ErrOptions, job)
+}
