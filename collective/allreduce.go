@@ -92,11 +92,11 @@ type subgroup struct {
 }
 
 // commRank returns the rank of member i in the communicator.
-func (g subgroup) commRank(i int) int {
-	if i < g.paired/2 {
+func (s subgroup) commRank(i int) int {
+	if i < s.paired/2 {
 		return 2*i + 1
 	}
-	return i + g.paired/2
+	return i + s.paired/2
 }
 
 // withPowerOfTwo runs a recursive algorithm, which needs a power of two of ranks, on a subgroup.

@@ -14,33 +14,33 @@ type callList []*operation
 
 // find returns the call with the communicator and sequence number of e, or nil if no such call is
 // in progress.
-func (ops callList) find(e transport.Envelope) *operation {
-	return ops.first(func(o *operation) bool { return o.env.Comm == e.Comm && o.env.Seq == e.Seq })
+func (c callList) find(e transport.Envelope) *operation {
+	return c.first(func(o *operation) bool { return o.env.Comm == e.Comm && o.env.Seq == e.Seq })
 }
 
 // findAsker returns the call with the communicator and sequence number of e that has asked a rank, or
 // nil if no such call is in progress. Sends and Recvs with several ranks may have the same tag; of
 // these calls, the one with the rank itself comes first.
-func (ops callList) findAsker(e transport.Envelope, rank int) *operation {
+func (c callList) findAsker(e transport.Envelope, rank int) *operation {
 	asker := func(o *operation) bool {
 		return o.env.Comm == e.Comm && o.env.Seq == e.Seq && o.watch.wait.HasAsked(rank)
 	}
-	if o := ops.first(func(o *operation) bool { return o.peer == rank && asker(o) }); o != nil {
+	if o := c.first(func(o *operation) bool { return o.peer == rank && asker(o) }); o != nil {
 		return o
 	}
-	return ops.first(asker)
+	return c.first(asker)
 }
 
 // isBusy reports whether a call in progress blocks the program of this rank (see blocksProgram).
 // The call may wait for another rank, or compute.
-func (ops callList) isBusy(now time.Duration) bool {
-	return ops.first(func(o *operation) bool { return o.blocksProgram(now) }) != nil
+func (c callList) isBusy(now time.Duration) bool {
+	return c.first(func(o *operation) bool { return o.blocksProgram(now) }) != nil
 }
 
 // oldestBlocker returns the oldest call that blocks this rank and waits for another rank, or nil if
 // there is no such call.
-func (ops callList) oldestBlocker(now time.Duration) *operation {
-	return ops.first(func(o *operation) bool { return o.blocksProgram(now) && o.watch.wait.Waits() })
+func (c callList) oldestBlocker(now time.Duration) *operation {
+	return c.first(func(o *operation) bool { return o.blocksProgram(now) && o.watch.wait.Waits() })
 }
 
 // blocksProgram reports whether a call counts as blocking the program: it has been in progress for
@@ -52,17 +52,17 @@ func (o *operation) blocksProgram(now time.Duration) bool {
 
 // hasBackgroundPoint reports whether a Send to peer, or a Recv from peer or from any rank, is in
 // progress in the background.
-func (ops callList) hasBackgroundPoint(peer int) bool {
-	return ops.first(func(o *operation) bool {
+func (c callList) hasBackgroundPoint(peer int) bool {
+	return c.first(func(o *operation) bool {
 		return !o.blocking && o.env.Call.Kind == transport.KindPoint && (o.peer == peer || o.peer < 0)
 	}) != nil
 }
 
 // first returns the oldest call for which is returns true, or nil if there is none.
-func (ops callList) first(is func(*operation) bool) *operation {
-	i := slices.IndexFunc(ops, is)
+func (c callList) first(is func(*operation) bool) *operation {
+	i := slices.IndexFunc(c, is)
 	if i < 0 {
 		return nil
 	}
-	return ops[i]
+	return c[i]
 }

@@ -100,30 +100,30 @@ type coded struct {
 
 // part returns the part of a vector that a rank encodes for all ranks: its chunk, or the
 // whole vector with a sparse coding.
-func (x *coded) part(v []float32, rank int) []float32 {
-	if x.chunks == nil {
+func (c *coded) part(v []float32, rank int) []float32 {
+	if c.chunks == nil {
 		return v
 	}
-	return v[x.chunks[rank]:x.chunks[rank+1]]
+	return v[c.chunks[rank]:c.chunks[rank+1]]
 }
 
 // scatter sends each owner the code of its chunk, and sums the codes for this rank's chunk in v.
 // The owner's own part is not encoded. In round d each rank sends to the rank d places after it and
 // receives from the rank d places before it. So no rank has two senders at a time, and all chunks
 // arrive after size-1 rounds.
-func (x *coded) scatter() error {
-	mine := x.part(x.v, x.rank)
-	maxSize := x.coding.Size(x.chunks[1]) // no chunk is longer than the first
-	out, in := scratch[uint8](x.operation, maxSize), scratch[uint8](x.operation, x.coding.Size(len(mine)))
-	for d := 1; d < x.size; d++ {
-		to, from := (x.rank+d)%x.size, (x.rank-d+x.size)%x.size
-		theirs := x.part(x.v, to)
-		code := out[:x.coding.Size(len(theirs))]
-		x.coding.Encode(code, theirs)
-		if err := x.exchange(to, code, from, in); err != nil {
+func (c *coded) scatter() error {
+	mine := c.part(c.v, c.rank)
+	maxSize := c.coding.Size(c.chunks[1]) // no chunk is longer than the first
+	out, in := scratch[uint8](c.operation, maxSize), scratch[uint8](c.operation, c.coding.Size(len(mine)))
+	for d := 1; d < c.size; d++ {
+		to, from := (c.rank+d)%c.size, (c.rank-d+c.size)%c.size
+		theirs := c.part(c.v, to)
+		code := out[:c.coding.Size(len(theirs))]
+		c.coding.Encode(code, theirs)
+		if err := c.exchange(to, code, from, in); err != nil {
 			return err
 		}
-		if err := x.coding.Add(mine, in); err != nil {
+		if err := c.coding.Add(mine, in); err != nil {
 			return fmt.Errorf("code from rank %d: %w", from, err)
 		}
 	}
@@ -132,21 +132,21 @@ func (x *coded) scatter() error {
 
 // gather sends the code of this rank's part to all ranks and decodes the codes of all
 // ranks. It also decodes its own code, so that all ranks get the same bits.
-func (x *coded) gather() error {
-	counts := make([]int, x.size)
+func (c *coded) gather() error {
+	counts := make([]int, c.size)
 	for rank := range counts {
-		counts[rank] = x.coding.Size(len(x.part(x.v, rank)))
+		counts[rank] = c.coding.Size(len(c.part(c.v, rank)))
 	}
 	b := offsets(counts)
-	codes := scratch[uint8](x.operation, b[x.size])
-	x.coding.Encode(codes[b[x.rank]:b[x.rank+1]], x.part(x.v, x.rank))
-	if err := allGatherInPlace(x.operation, codes, b); err != nil {
+	codes := scratch[uint8](c.operation, b[c.size])
+	c.coding.Encode(codes[b[c.rank]:b[c.rank+1]], c.part(c.v, c.rank))
+	if err := allGatherInPlace(c.operation, codes, b); err != nil {
 		return err
 	}
 	// Add accumulates, so the sums begin at zero.
-	clear(x.dst)
-	for rank := range x.size {
-		if err := x.coding.Add(x.part(x.dst, rank), codes[b[rank]:b[rank+1]]); err != nil {
+	clear(c.dst)
+	for rank := range c.size {
+		if err := c.coding.Add(c.part(c.dst, rank), codes[b[rank]:b[rank+1]]); err != nil {
 			return fmt.Errorf("code of rank %d: %w", rank, err)
 		}
 	}

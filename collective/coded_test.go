@@ -246,9 +246,9 @@ type sendHook struct {
 	sent *atomic.Int64
 }
 
-func (t sendHook) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
-	t.sent.Add(int64(len(buf)))
-	return t.Transport.Send(ctx, to, e, buf)
+func (s sendHook) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+	s.sent.Add(int64(len(buf)))
+	return s.Transport.Send(ctx, to, e, buf)
 }
 
 // CodedBytes returns the number of bytes that the calls send over the transport.

@@ -115,11 +115,11 @@ func ringWorkload(r request, rounds float64) workload {
 // addOverlapped adds reductions of vectors of the given number of bytes each, which arrive in
 // segments. Each segment is reduced while the next one arrives; only the last segment of a vector
 // is not overlapped.
-func (l workload) addOverlapped(bytes, segment, reductions float64) workload {
+func (w workload) addOverlapped(bytes, segment, reductions float64) workload {
 	last := min(bytes, segment)
-	l.reduced += reductions * last
-	l.overlapped += reductions * (bytes - last)
-	return l
+	w.reduced += reductions * last
+	w.overlapped += reductions * (bytes - last)
+	return w
 }
 
 // treeWorkload returns the workload of a vector that goes up or down a binomial tree.
@@ -141,14 +141,14 @@ func blockWorkload(n int, bytes float64) workload {
 }
 
 // addReduction adds a reduction of all received bytes.
-func (l workload) addReduction() workload {
-	l.reduced += l.path
-	return l
+func (w workload) addReduction() workload {
+	w.reduced += w.path
+	return w
 }
 
-// then returns the workload of l followed by m.
-func (l workload) then(m workload) workload {
-	return workload{l.steps + m.steps, l.path + m.path, l.reduced + m.reduced, l.overlapped + m.overlapped}
+// then returns the workload of w followed by m.
+func (w workload) then(m workload) workload {
+	return workload{w.steps + m.steps, w.path + m.path, w.reduced + m.reduced, w.overlapped + m.overlapped}
 }
 
 // sentFraction returns the fraction of a vector that each of n ranks sends if it keeps one part.

@@ -53,12 +53,12 @@ type (
 type callError struct{ error }
 
 // Unwrap returns the cause.
-func (e *callError) Unwrap() error { return e.error }
+func (c *callError) Unwrap() error { return c.error }
 
 // Is makes errors.Is report ErrRevoked for every callError, and ErrMistake if the cause is a bug of
 // the program.
-func (e *callError) Is(target error) bool {
-	return target == ErrRevoked || target == ErrMistake && isMistake(e.error)
+func (c *callError) Is(target error) bool {
+	return target == ErrRevoked || target == ErrMistake && isMistake(c.error)
 }
 
 // isMistake reports whether an error is a bug in the program of a rank. Such an error would recur

@@ -25,10 +25,10 @@ func newSlowNetwork(n int) *slowNetwork {
 	return &slowNetwork{ends: mem.New(n), slow: func(e transport.Envelope) bool { return e.Call.Kind == transport.KindPoint }}
 }
 
-func (g *slowNetwork) transports() []transport.Transport {
+func (s *slowNetwork) transports() []transport.Transport {
 	var all []transport.Transport
-	for rank, e := range g.ends {
-		all = append(all, &slowTransport{e, g, rank})
+	for rank, e := range s.ends {
+		all = append(all, &slowTransport{e, s, rank})
 	}
 	return all
 }
@@ -39,8 +39,8 @@ type slowTransport struct {
 	rank int
 }
 
-func (g *slowTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
-	if g.rank == 0 && g.g.slow(e) {
+func (s *slowTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+	if s.rank == 0 && s.g.slow(e) {
 		timer := time.NewTimer(slowness)
 		defer timer.Stop()
 		select {
@@ -48,11 +48,11 @@ func (g *slowTransport) Send(ctx context.Context, to int, e transport.Envelope, 
 		case <-ctx.Done():
 		}
 	}
-	return g.Transport.Send(ctx, to, e, buf)
+	return s.Transport.Send(ctx, to, e, buf)
 }
 
-func (g *slowTransport) Signal(to int, msg []byte) {
-	if g.g.lose == nil || !g.g.lose(g.rank, to) {
-		g.Transport.Signal(to, msg)
+func (s *slowTransport) Signal(to int, msg []byte) {
+	if s.g.lose == nil || !s.g.lose(s.rank, to) {
+		s.Transport.Signal(to, msg)
 	}
 }

@@ -144,11 +144,11 @@ func newBlockTree(o *operation, b []int, root int) blockTree {
 }
 
 // width returns the number of elements of the first n ranks of the block.
-func (t blockTree) width(n int) int {
+func (b blockTree) width(n int) int {
 	sum := 0
 	for i := range n {
-		rank := (t.o.rank + i) % t.o.size
-		sum += t.b[rank+1] - t.b[rank]
+		rank := (b.o.rank + i) % b.o.size
+		sum += b.b[rank+1] - b.b[rank]
 	}
 	return sum
 }

@@ -69,28 +69,28 @@ type hierarchical[T Number] struct {
 
 // run reduces all pieces locally, and distributes each piece after its reduction between groups.
 // With several pieces the work within groups overlaps with the reductions between groups.
-func (l *hierarchical[T]) run() (err error) {
-	if len(l.src) <= l.pieceLength {
-		if err := l.reduceLocal(); err != nil {
+func (h *hierarchical[T]) run() (err error) {
+	if len(h.src) <= h.pieceLength {
+		if err := h.reduceLocal(); err != nil {
 			return err
 		}
-		return l.distribute()
+		return h.distribute()
 	}
 	// distribute runs concurrently with reduceLocal, on the pieces that reduceLocal has finished.
 	distributed := make(chan error, 1)
-	go func() { distributed <- l.distribute() }()
+	go func() { distributed <- h.distribute() }()
 	defer func() {
 		if derr := <-distributed; err == nil {
 			err = derr
 		}
 	}()
-	return l.reduceLocal()
+	return h.reduceLocal()
 }
 
 // forPieces calls do for each piece of the vector; an empty vector is one piece.
-func (l *hierarchical[T]) forPieces(do func(first, end int) error) error {
-	for first := 0; first == 0 || first < len(l.src); first += l.pieceLength {
-		if err := do(first, min(first+l.pieceLength, len(l.src))); err != nil {
+func (h *hierarchical[T]) forPieces(do func(first, end int) error) error {
+	for first := 0; first == 0 || first < len(h.src); first += h.pieceLength {
+		if err := do(first, min(first+h.pieceLength, len(h.src))); err != nil {
 			return err
 		}
 	}
@@ -100,32 +100,32 @@ func (l *hierarchical[T]) forPieces(do func(first, end int) error) error {
 // reduceLocal reduces the vectors of this group at its leader, which starts the reduction between
 // groups. The lock is passed to the next call only when the reductions of all pieces have been
 // started, so all leaders start reductions in the same order.
-func (l *hierarchical[T]) reduceLocal() (err error) {
+func (h *hierarchical[T]) reduceLocal() (err error) {
 	err = errPanicked // the user's reduction may panic
 	defer func() {
 		if err != nil {
-			l.revoke(err) // otherwise distribute would wait for ever
+			h.revoke(err) // otherwise distribute would wait for ever
 		}
-		l.releaseLock(err == nil)
-		close(l.inFlight)
+		h.releaseLock(err == nil)
+		close(h.inFlight)
 	}()
-	if err := l.lock.acquire(l.operation); err != nil {
+	if err := h.lock.acquire(h.operation); err != nil {
 		return err
 	}
-	return l.forPieces(l.reducePiece)
+	return h.forPieces(h.reducePiece)
 }
 
 // reducePiece reduces one piece within the group; the leader starts its reduction between
 // groups.
-func (l *hierarchical[T]) reducePiece(first, end int) error {
-	ctx, piece := context.Background(), l.dst[first:end]
-	if err := Reduce(ctx, l.level.local, piece, l.src[first:end], l.op, 0); err != nil {
+func (h *hierarchical[T]) reducePiece(first, end int) error {
+	ctx, piece := context.Background(), h.dst[first:end]
+	if err := Reduce(ctx, h.level.local, piece, h.src[first:end], h.op, 0); err != nil {
 		return err
 	}
-	if c := l.level.leaders; c != nil {
+	if c := h.level.leaders; c != nil {
 		between := *c
-		between.callOptions = l.within(&l.group, &c.group)
-		l.inFlight <- IAllReduce(ctx, &between, piece, piece, l.op)
+		between.callOptions = h.within(&h.group, &c.group)
+		h.inFlight <- IAllReduce(ctx, &between, piece, piece, h.op)
 	}
 	return nil
 }
@@ -171,14 +171,14 @@ func (l *hierarchical[T]) sendPiece(first, end int) error {
 // forward sends a piece to the children of this rank. If ref is not 0 the ranks read the whole
 // pages of the piece in shared memory, and forward sends only the position and the bytes outside
 // these pages.
-func (l *hierarchical[T]) forward(out []byte, ref shm.Ref) error {
-	for _, to := range l.children() {
-		if l.exportable(out) {
-			if err := l.send(to, binary.LittleEndian.AppendUint64(nil, uint64(ref))); err != nil {
+func (h *hierarchical[T]) forward(out []byte, ref shm.Ref) error {
+	for _, to := range h.children() {
+		if h.exportable(out) {
+			if err := h.send(to, binary.LittleEndian.AppendUint64(nil, uint64(ref))); err != nil {
 				return err
 			}
 		}
-		err := forUnexported(ref, out, func(part []byte) error { return l.send(to, part) })
+		err := forUnexported(ref, out, func(part []byte) error { return h.send(to, part) })
 		if err != nil {
 			return err
 		}
@@ -189,15 +189,15 @@ func (l *hierarchical[T]) forward(out []byte, ref shm.Ref) error {
 // exportable reports whether a piece may be read in the memory of the leader. The leader then sends
 // a message with the position to each rank of its host. The position is 0 if the leader does not
 // export the piece.
-func (l *hierarchical[T]) exportable(v []byte) bool {
-	return l.level.local.lane != nil && len(v) > levelInline
+func (h *hierarchical[T]) exportable(v []byte) bool {
+	return h.level.local.lane != nil && len(v) > levelInline
 }
 
 // parent returns the rank that sends the result to this rank. With shared memory the leader
 // sends to all; by messages the result goes along a binomial tree.
-func (l *hierarchical[T]) parent() int {
-	local, localRank := l.level.localRanks, l.level.local.rank
-	if l.level.local.lane != nil {
+func (h *hierarchical[T]) parent() int {
+	local, localRank := h.level.localRanks, h.level.local.rank
+	if h.level.local.lane != nil {
 		return local[0]
 	}
 	return local[localRank&(localRank-1)]
@@ -206,9 +206,9 @@ func (l *hierarchical[T]) parent() int {
 // children returns the ranks to which this rank sends the result. With shared memory the leader
 // sends to all other ranks of the host, and these ranks send to none. By messages, each rank sends
 // to its children in the binomial tree, the farthest first.
-func (l *hierarchical[T]) children() []int {
-	local, localRank := l.level.localRanks, l.level.local.rank
-	if l.level.local.lane != nil {
+func (h *hierarchical[T]) children() []int {
+	local, localRank := h.level.localRanks, h.level.local.rank
+	if h.level.local.lane != nil {
 		if localRank > 0 {
 			return nil
 		}
@@ -224,51 +224,51 @@ func (l *hierarchical[T]) children() []int {
 }
 
 // recvPiece receives a piece that the parent has sent by forward, and sends it on to the children.
-func (l *hierarchical[T]) recvPiece(first, end int) error {
-	in, from := kernel.Bytes(l.dst[first:end]), l.parent()
+func (h *hierarchical[T]) recvPiece(first, end int) error {
+	in, from := kernel.Bytes(h.dst[first:end]), h.parent()
 	var ref shm.Ref
-	if l.exportable(in) {
+	if h.exportable(in) {
 		var where [8]byte
-		if err := l.recv(from, where[:]); err != nil {
+		if err := h.recv(from, where[:]); err != nil {
 			return err
 		}
 		ref = shm.Ref(binary.LittleEndian.Uint64(where[:]))
 	}
 	if ref != 0 {
-		if err := l.readExported(in, ref); err != nil {
+		if err := h.readExported(in, ref); err != nil {
 			return err
 		}
 	}
-	if err := forUnexported(ref, in, func(part []byte) error { return l.recv(from, part) }); err != nil {
+	if err := forUnexported(ref, in, func(part []byte) error { return h.recv(from, part) }); err != nil {
 		return err
 	}
-	return l.forward(in, 0)
+	return h.forward(in, 0)
 }
 
 // export returns the position at which the other ranks of the host can read v; 0 if they cannot
 // read v, or if the host has no other ranks. A rank alone on its host has neither a lane nor,
 // usually, shared memory.
-func (l *hierarchical[T]) export(v []byte) shm.Ref {
-	if !l.exportable(v) || l.shared.Arena == nil {
+func (h *hierarchical[T]) export(v []byte) shm.Ref {
+	if !h.exportable(v) || h.shared.Arena == nil {
 		return 0
 	}
-	ref := l.shared.Arena.Ref(v)
-	l.exported = l.exported || ref != 0
+	ref := h.shared.Arena.Ref(v)
+	h.exported = h.exported || ref != 0
 	return ref
 }
 
 // readExported copies the whole pages of a piece from the leader's memory. If the call fails, the
 // leader removes exactly these pages from the shared memory, so a rank never reads later content
 // there.
-func (l *hierarchical[T]) readExported(in []byte, ref shm.Ref) error {
-	lane := l.level.local.lane
+func (h *hierarchical[T]) readExported(in []byte, ref shm.Ref) error {
+	lane := h.level.local.lane
 	arena, ok := lane.ArenaBytes(0, ref, len(in))
 	if !ok {
 		return fmt.Errorf("rank %d of the transport exports %d bytes at %#x, outside its arena", lane.ranks[0], len(in), uint64(ref))
 	}
 	head, tail := ref.PageEdges(len(in))
 	copy(in[head:len(in)-tail], arena[head:])
-	l.exported = true
+	h.exported = true
 	return nil
 }
 
@@ -292,12 +292,12 @@ func forUnexported(ref shm.Ref, v []byte, do func(part []byte) error) error {
 
 // ackRead acknowledges to the leader that this rank has read everything. At the leader, ackRead
 // waits for the acknowledgements of all other ranks, so that the leader may use its dst again.
-func (l *hierarchical[T]) ackRead() error {
-	if l.level.leaders == nil {
-		return l.send(l.level.localRanks[0], nil)
+func (h *hierarchical[T]) ackRead() error {
+	if h.level.leaders == nil {
+		return h.send(h.level.localRanks[0], nil)
 	}
-	for _, from := range l.level.localRanks[1:] {
-		if err := l.recv(from, nil); err != nil {
+	for _, from := range h.level.localRanks[1:] {
+		if err := h.recv(from, nil); err != nil {
 			return err
 		}
 	}

@@ -81,16 +81,16 @@ type hookedTransport struct {
 	recv func(e transport.Envelope, buf []byte)
 }
 
-func (t hookedTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
-	if err := t.send(to, e); err != nil {
+func (h hookedTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+	if err := h.send(to, e); err != nil {
 		return err
 	}
-	return t.Transport.Send(ctx, to, e, buf)
+	return h.Transport.Send(ctx, to, e, buf)
 }
 
-func (t hookedTransport) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
-	err := t.Transport.Recv(ctx, from, e, buf)
-	t.recv(e, buf)
+func (h hookedTransport) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
+	err := h.Transport.Recv(ctx, from, e, buf)
+	h.recv(e, buf)
 	return err
 }
 

@@ -56,19 +56,19 @@ func suites() []suite {
 
 type typed[T collective.Number] struct{ ops []reduction[T] }
 
-func (s typed[T]) typeName() string { return dtype.TypeOf[T]().String() }
+func (t typed[T]) typeName() string { return dtype.TypeOf[T]().String() }
 
-func (s typed[T]) opNames() []string {
+func (t typed[T]) opNames() []string {
 	var names []string
-	for _, r := range s.ops {
+	for _, r := range t.ops {
 		names = append(names, r.name)
 	}
 	return names
 }
 
-func (s typed[T]) prepare(op string, n, length int) runner {
-	i := max(0, slices.IndexFunc(s.ops, func(r reduction[T]) bool { return r.name == op }))
-	l := &vectors[T]{reduction: s.ops[i], in: make([][]T, n), out: make([]func() []T, n)}
+func (t typed[T]) prepare(op string, n, length int) runner {
+	i := max(0, slices.IndexFunc(t.ops, func(r reduction[T]) bool { return r.name == op }))
+	l := &vectors[T]{reduction: t.ops[i], in: make([][]T, n), out: make([]func() []T, n)}
 	for rank := range n {
 		l.in[rank] = make([]T, length)
 		for i := range l.in[rank] {
@@ -87,39 +87,39 @@ type vectors[T collective.Number] struct {
 }
 
 // reduced returns the reduction of the ranks up to last, after the final function.
-func (l *vectors[T]) reduced(last int) []T {
-	out := slices.Clone(l.in[0])
+func (v *vectors[T]) reduced(last int) []T {
+	out := slices.Clone(v.in[0])
 	for i := range out {
-		for _, in := range l.in[1 : last+1] {
-			out[i] = l.fold(out[i], in[i])
+		for _, in := range v.in[1 : last+1] {
+			out[i] = v.fold(out[i], in[i])
 		}
-		if l.finish != nil {
-			out[i] = l.finish(out[i], last+1)
+		if v.finish != nil {
+			out[i] = v.finish(out[i], last+1)
 		}
 	}
 	return out
 }
 
-func (l *vectors[T]) ordered() bool { return l.reduction.ordered }
+func (v *vectors[T]) ordered() bool { return v.reduction.ordered }
 
-func (l *vectors[T]) run(ctx context.Context, c *collective.Comm, k call) error {
+func (v *vectors[T]) run(ctx context.Context, c *collective.Comm, k call) error {
 	var err error
 	on := c.With(collective.CallOptions{Algorithm: k.algorithm})
 	switch k.kind {
 	case "allreduce", "reduce", "scan", "exscan":
-		err = l.whole(ctx, on, k)
+		err = v.whole(ctx, on, k)
 	case "reducescatter", "reducescatterv":
-		err = l.reduceScatter(ctx, on, k)
+		err = v.reduceScatter(ctx, on, k)
 	case "broadcast":
-		err = l.broadcast(ctx, on, k)
+		err = v.broadcast(ctx, on, k)
 	case "allgather", "allgatherv", "gather", "gatherv":
-		err = l.gather(ctx, on, k)
+		err = v.gather(ctx, on, k)
 	case "scatter", "scatterv":
-		err = l.scatter(ctx, on, k)
+		err = v.scatter(ctx, on, k)
 	case "alltoall", "alltoallv":
-		err = l.allToAll(ctx, on, k)
+		err = v.allToAll(ctx, on, k)
 	case "sendrecv", "exchange", "receiveany":
-		err = l.sendRecv(ctx, c, k)
+		err = v.sendRecv(ctx, c, k)
 	case "barrier":
 		err = k.do(ctx, func() error { return collective.Barrier(ctx, on) },
 			func() *collective.Handle { return collective.IBarrier(ctx, on) })
@@ -127,50 +127,50 @@ func (l *vectors[T]) run(ctx context.Context, c *collective.Comm, k call) error 
 		err = fmt.Errorf("unknown call")
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s %+v at rank %d of %d: %w", dtype.TypeOf[T](), l.name, k, c.Rank(), c.Size(), err)
+		return fmt.Errorf("%s %s %+v at rank %d of %d: %w", dtype.TypeOf[T](), v.name, k, c.Rank(), c.Size(), err)
 	}
 	return nil
 }
 
 // do carries out a call in its blocking or its non-blocking form.
-func (k call) do(ctx context.Context, blocking func() error, start func() *collective.Handle) error {
-	if !k.async {
+func (c call) do(ctx context.Context, blocking func() error, start func() *collective.Handle) error {
+	if !c.async {
 		return blocking()
 	}
 	return start().Wait(ctx)
 }
 
 // whole tests the reductions whose result is a whole vector.
-func (l *vectors[T]) whole(ctx context.Context, c *collective.Comm, k call) error {
+func (v *vectors[T]) whole(ctx context.Context, c *collective.Comm, k call) error {
 	rank, n := c.Rank(), c.Size()
-	src := slices.Clone(l.in[rank][:k.length])
+	src := slices.Clone(v.in[rank][:k.length])
 	dst := src
 	if !k.inPlace {
-		dst = l.garbage(k.length)
+		dst = v.garbage(k.length)
 	}
-	want, err := l.out[n-1], error(nil)
+	want, err := v.out[n-1], error(nil)
 	switch k.kind {
 	case "allreduce":
-		err = k.do(ctx, func() error { return collective.AllReduce(ctx, c, dst, src, l.op) },
-			func() *collective.Handle { return collective.IAllReduce(ctx, c, dst, src, l.op) })
+		err = k.do(ctx, func() error { return collective.AllReduce(ctx, c, dst, src, v.op) },
+			func() *collective.Handle { return collective.IAllReduce(ctx, c, dst, src, v.op) })
 	case "reduce":
 		if rank != k.root {
 			want, dst = nil, nil
 		}
-		err = k.do(ctx, func() error { return collective.Reduce(ctx, c, dst, src, l.op, k.root) },
-			func() *collective.Handle { return collective.IReduce(ctx, c, dst, src, l.op, k.root) })
+		err = k.do(ctx, func() error { return collective.Reduce(ctx, c, dst, src, v.op, k.root) },
+			func() *collective.Handle { return collective.IReduce(ctx, c, dst, src, v.op, k.root) })
 	case "scan":
-		want = l.out[rank]
-		err = k.do(ctx, func() error { return collective.Scan(ctx, c, dst, src, l.op) },
-			func() *collective.Handle { return collective.IScan(ctx, c, dst, src, l.op) })
+		want = v.out[rank]
+		err = k.do(ctx, func() error { return collective.Scan(ctx, c, dst, src, v.op) },
+			func() *collective.Handle { return collective.IScan(ctx, c, dst, src, v.op) })
 	case "exscan":
 		before := slices.Clone(dst) // at rank 0 dst does not change
 		want = func() []T { return before }
 		if rank > 0 {
-			want = l.out[rank-1]
+			want = v.out[rank-1]
 		}
-		err = k.do(ctx, func() error { return collective.ExScan(ctx, c, dst, src, l.op) },
-			func() *collective.Handle { return collective.IExScan(ctx, c, dst, src, l.op) })
+		err = k.do(ctx, func() error { return collective.ExScan(ctx, c, dst, src, v.op) },
+			func() *collective.Handle { return collective.IExScan(ctx, c, dst, src, v.op) })
 	}
 	if err != nil {
 		return err
@@ -179,33 +179,33 @@ func (l *vectors[T]) whole(ctx context.Context, c *collective.Comm, k call) erro
 		err = same("result", dst, want()[:k.length])
 	}
 	if err == nil && (!k.inPlace || dst == nil) {
-		err = same("source", src, l.in[rank][:k.length])
+		err = same("source", src, v.in[rank][:k.length])
 	}
 	return err
 }
 
-func (l *vectors[T]) reduceScatter(ctx context.Context, c *collective.Comm, k call) error {
+func (v *vectors[T]) reduceScatter(ctx context.Context, c *collective.Comm, k call) error {
 	rank, n := c.Rank(), c.Size()
-	src := slices.Clone(l.in[rank][:k.length])
+	src := slices.Clone(v.in[rank][:k.length])
 	first, end := collective.Chunk(k.length, n, rank)
-	blocking := func(dst []T) error { return collective.ReduceScatter(ctx, c, dst, src, l.op) }
-	start := func(dst []T) *collective.Handle { return collective.IReduceScatter(ctx, c, dst, src, l.op) }
+	blocking := func(dst []T) error { return collective.ReduceScatter(ctx, c, dst, src, v.op) }
+	start := func(dst []T) *collective.Handle { return collective.IReduceScatter(ctx, c, dst, src, v.op) }
 	if k.varied() {
 		var counts []int
 		counts, first, end = cut(k.length, n, rank)
-		blocking = func(dst []T) error { return collective.ReduceScatterV(ctx, c, dst, src, counts, l.op) }
-		start = func(dst []T) *collective.Handle { return collective.IReduceScatterV(ctx, c, dst, src, counts, l.op) }
+		blocking = func(dst []T) error { return collective.ReduceScatterV(ctx, c, dst, src, counts, v.op) }
+		start = func(dst []T) *collective.Handle { return collective.IReduceScatterV(ctx, c, dst, src, counts, v.op) }
 	}
 	dst := src[first:end]
 	if !k.inPlace {
-		dst = l.garbage(end - first)
+		dst = v.garbage(end - first)
 	}
 	err := k.do(ctx, func() error { return blocking(dst) }, func() *collective.Handle { return start(dst) })
 	if err == nil {
-		err = same("result", dst, l.out[n-1]()[first:end])
+		err = same("result", dst, v.out[n-1]()[first:end])
 	}
 	if err == nil {
-		in := slices.Clone(l.in[rank][:k.length])
+		in := slices.Clone(v.in[rank][:k.length])
 		if k.inPlace {
 			copy(in[first:end], dst) // src is intact except for the part that is dst
 		}
@@ -231,9 +231,9 @@ func cut(length, n, rank int) (counts []int, first, end int) {
 	return counts, first, first + counts[rank]
 }
 
-func (l *vectors[T]) broadcast(ctx context.Context, c *collective.Comm, k call) error {
-	want := l.in[k.root][:k.length]
-	buf := l.garbage(k.length)
+func (v *vectors[T]) broadcast(ctx context.Context, c *collective.Comm, k call) error {
+	want := v.in[k.root][:k.length]
+	buf := v.garbage(k.length)
 	if c.Rank() == k.root {
 		copy(buf, want)
 	}
@@ -247,22 +247,22 @@ func (l *vectors[T]) broadcast(ctx context.Context, c *collective.Comm, k call) 
 
 // counts returns the lengths of the ranks' parts: equal ones or, for calls that allow it,
 // different ones, of which some are zero.
-func (k call) counts(n int) []int {
+func (c call) counts(n int) []int {
 	counts := make([]int, n)
 	for rank := range counts {
-		counts[rank] = k.length
-		if k.varied() {
-			counts[rank] = (rank*rank + k.length) % (k.length + 1)
+		counts[rank] = c.length
+		if c.varied() {
+			counts[rank] = (rank*rank + c.length) % (c.length + 1)
 		}
 	}
 	return counts
 }
 
-func (k call) varied() bool { return k.kind[len(k.kind)-1] == 'v' && k.kind != "sendrecv" }
+func (c call) varied() bool { return c.kind[len(c.kind)-1] == 'v' && c.kind != "sendrecv" }
 
 // parts returns the concatenation of the first counts[rank] elements of every rank's input,
 // and the bounds of the part of rank.
-func (l *vectors[T]) parts(counts []int, rank int) (all []T, first, end int) {
+func (v *vectors[T]) parts(counts []int, rank int) (all []T, first, end int) {
 	sum := 0
 	for _, n := range counts {
 		sum += n
@@ -272,19 +272,19 @@ func (l *vectors[T]) parts(counts []int, rank int) (all []T, first, end int) {
 		if i == rank {
 			first, end = len(all), len(all)+n
 		}
-		all = append(all, l.in[i][:n]...)
+		all = append(all, v.in[i][:n]...)
 	}
 	return all, first, end
 }
 
 // gather tests the gathers to one rank and to all ranks.
-func (l *vectors[T]) gather(ctx context.Context, c *collective.Comm, k call) error {
+func (v *vectors[T]) gather(ctx context.Context, c *collective.Comm, k call) error {
 	counts := k.counts(c.Size())
-	want, first, end := l.parts(counts, c.Rank())
+	want, first, end := v.parts(counts, c.Rank())
 	toAll := k.kind == "allgather" || k.kind == "allgatherv"
 	var dst []T
 	if toAll || c.Rank() == k.root {
-		dst = l.garbage(len(want))
+		dst = v.garbage(len(want))
 	}
 	src := slices.Clone(want[first:end])
 	if k.inPlace && dst != nil {
@@ -315,10 +315,10 @@ func (l *vectors[T]) gather(ctx context.Context, c *collective.Comm, k call) err
 	return err
 }
 
-func (l *vectors[T]) scatter(ctx context.Context, c *collective.Comm, k call) error {
+func (v *vectors[T]) scatter(ctx context.Context, c *collective.Comm, k call) error {
 	counts := k.counts(c.Size())
-	all, first, end := l.parts(counts, c.Rank())
-	dst := l.garbage(end - first)
+	all, first, end := v.parts(counts, c.Rank())
+	dst := v.garbage(end - first)
 	var src []T
 	if c.Rank() == k.root {
 		src = slices.Clone(all)
@@ -345,7 +345,7 @@ func (l *vectors[T]) scatter(ctx context.Context, c *collective.Comm, k call) er
 
 // allToAll sends rank i the elements of the caller's input from i*length on: length elements, or in alltoallv a number that
 // depends on both ranks.
-func (l *vectors[T]) allToAll(ctx context.Context, c *collective.Comm, k call) error {
+func (v *vectors[T]) allToAll(ctx context.Context, c *collective.Comm, k call) error {
 	rank, n := c.Rank(), c.Size()
 	sent := func(from, to int) int { return k.length }
 	if k.varied() {
@@ -355,11 +355,11 @@ func (l *vectors[T]) allToAll(ctx context.Context, c *collective.Comm, k call) e
 	recvCounts, sendCounts := make([]int, n), make([]int, n)
 	for i := range n {
 		sendCounts[i], recvCounts[i] = sent(rank, i), sent(i, rank)
-		in = append(in, l.in[rank][i*k.length:][:sendCounts[i]]...)
-		want = append(want, l.in[i][rank*k.length:][:recvCounts[i]]...)
+		in = append(in, v.in[rank][i*k.length:][:sendCounts[i]]...)
+		want = append(want, v.in[i][rank*k.length:][:recvCounts[i]]...)
 	}
 	src = slices.Clone(in)
-	dst := l.garbage(len(want))
+	dst := v.garbage(len(want))
 	var err error
 	if k.varied() {
 		err = k.do(ctx, func() error { return collective.AllToAllV(ctx, c, dst, src, recvCounts, sendCounts) },
@@ -379,16 +379,16 @@ func (l *vectors[T]) allToAll(ctx context.Context, c *collective.Comm, k call) e
 
 // sendRecv sends to the rank that is k.root ranks above the caller's, and receives from the rank
 // that is k.root ranks below. Either may be the caller's own rank.
-func (l *vectors[T]) sendRecv(ctx context.Context, c *collective.Comm, k call) error {
+func (v *vectors[T]) sendRecv(ctx context.Context, c *collective.Comm, k call) error {
 	rank, n := c.Rank(), c.Size()
 	to, from := (rank+k.root)%n, (rank-k.root+n)%n
-	src, dst := slices.Clone(l.in[rank][:k.length]), l.garbage(k.length)
+	src, dst := slices.Clone(v.in[rank][:k.length]), v.garbage(k.length)
 	var err error
 	switch {
 	case k.kind == "exchange":
 		err = collective.SendRecv(ctx, c, collective.Peers{To: to, From: from}, k.length, dst, src)
 	case k.kind == "receiveany":
-		err = l.receiveAny(ctx, c, k, dst, src)
+		err = v.receiveAny(ctx, c, k, dst, src)
 	default:
 		sent := collective.ISend(ctx, c, to, k.length, src)
 		err = k.do(ctx, func() error { return collective.Recv(ctx, c, from, k.length, dst) },
@@ -398,17 +398,17 @@ func (l *vectors[T]) sendRecv(ctx context.Context, c *collective.Comm, k call) e
 		}
 	}
 	if err == nil {
-		err = same("result", dst, l.in[from][:k.length])
+		err = same("result", dst, v.in[from][:k.length])
 	}
 	if err == nil {
-		err = same("source", src, l.in[rank][:k.length])
+		err = same("source", src, v.in[rank][:k.length])
 	}
 	return err
 }
 
 // receiveAny is sendRecv in which the receiver does not know the sender, and either the tag or the
 // length. The barrier keeps the messages of later calls away.
-func (l *vectors[T]) receiveAny(ctx context.Context, c *collective.Comm, k call, dst, src []T) error {
+func (v *vectors[T]) receiveAny(ctx context.Context, c *collective.Comm, k call, dst, src []T) error {
 	rank, n := c.Rank(), c.Size()
 	sent := collective.ISend(ctx, c, (rank+k.root)%n, k.length, src)
 	var m collective.Message

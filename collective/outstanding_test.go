@@ -156,9 +156,9 @@ type signalCounter struct {
 	signals *atomic.Int32
 }
 
-func (a signalCounter) Signal(to int, msg []byte) {
-	a.signals.Add(1)
-	a.Transport.Signal(to, msg)
+func (s signalCounter) Signal(to int, msg []byte) {
+	s.signals.Add(1)
+	s.Transport.Signal(to, msg)
 }
 
 // However many calls wait behind a blocked call, the ranks ask only about the blocked call.

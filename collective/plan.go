@@ -228,22 +228,22 @@ type ringLink struct {
 // Send sends to the right neighbour. Package ring ends ctx with a cause when its receiving half
 // fails or panics. The end must revoke, as otherwise a Send without a receiver would wait for ever.
 // The first Send watches the context for the whole call, so that later messages need no watch.
-func (l *ringLink) Send(ctx context.Context, buf []byte) error {
-	if !l.watched {
-		l.watched = true
+func (r *ringLink) Send(ctx context.Context, buf []byte) error {
+	if !r.watched {
+		r.watched = true
 		context.AfterFunc(ctx, func() {
 			if cause := context.Cause(ctx); cause != context.Canceled { // after success the cause is Canceled
-				l.o.revoke(cause)
+				r.o.revoke(cause)
 			}
 		})
 	}
-	return l.o.sendSegment(l.right, buf)
+	return r.o.sendSegment(r.right, buf)
 }
 
 // Recv receives from the left neighbour. It needs no context: every failure that ends the
 // ring has revoked.
-func (l *ringLink) Recv(_ context.Context, buf []byte) error {
-	return l.o.recvSegment(l.left, buf)
+func (r *ringLink) Recv(_ context.Context, buf []byte) error {
+	return r.o.recvSegment(r.left, buf)
 }
 
 // finish applies the final function of a reduction, if it has one, to the result of n

@@ -75,9 +75,9 @@ func (t sharingTransport) Shared() *transport.Shared {
 	return nil
 }
 
-func (t sharingTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
-	t.look(e, len(buf))
-	return t.Transport.Send(ctx, to, e, buf)
+func (s sharingTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+	s.look(e, len(buf))
+	return s.Transport.Send(ctx, to, e, buf)
 }
 
 // The transport gets the priority of each message, and each message is as short as its call

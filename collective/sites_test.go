@@ -117,9 +117,9 @@ type byteCounter struct {
 	sent func(to int, e transport.Envelope, bytes int)
 }
 
-func (t byteCounter) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
-	t.sent(to, e, len(buf))
-	return t.Transport.Send(ctx, to, e, buf)
+func (b byteCounter) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+	b.sent(to, e, len(buf))
+	return b.Transport.Send(ctx, to, e, buf)
 }
 
 // watchBytes returns the transports with a hook that gets the bytes that each rank sends.

@@ -53,18 +53,18 @@ func (s *sequence) dropIfLast(o *operation) {
 
 // nextTicket returns the next ticket. The caller holds endpoint.mu, so that tickets are issued in
 // the order of the calls in the sequence.
-func (l *ticketLock) nextTicket() uint32 {
-	l.issued++
-	return l.issued - 1
+func (t *ticketLock) nextTicket() uint32 {
+	t.issued++
+	return t.issued - 1
 }
 
 // acquire waits until the ticket of o is served. If an earlier call has failed, it returns the
 // cause of the revocation: then the state of the resource is unknown.
-func (l *ticketLock) acquire(o *operation) error {
-	if l.serving.Load() != o.ticket {
-		l.sleep(o.ticket)
+func (t *ticketLock) acquire(o *operation) error {
+	if t.serving.Load() != o.ticket {
+		t.sleep(o.ticket)
 	}
-	if l.failed.Load() {
+	if t.failed.Load() {
 		return o.revocationCause()
 	}
 	return nil
@@ -73,57 +73,57 @@ func (l *ticketLock) acquire(o *operation) error {
 // sleep sleeps until a ticket is served. It increments sleepers before it checks serving, and
 // release advances serving before it checks sleepers. So at least one of the two sees the change of
 // the other, and no wake-up is lost.
-func (l *ticketLock) sleep(ticket uint32) {
-	l.sleepers.Add(1)
-	defer l.sleepers.Add(-1)
-	if wakeup := l.wakeup(ticket); wakeup != nil {
+func (t *ticketLock) sleep(ticket uint32) {
+	t.sleepers.Add(1)
+	defer t.sleepers.Add(-1)
+	if wakeup := t.wakeup(ticket); wakeup != nil {
 		<-wakeup
 	}
 }
 
 // wakeup returns a channel that is closed when the ticket is served, or nil if the ticket is served
 // already or an earlier call has failed.
-func (l *ticketLock) wakeup(ticket uint32) <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.serving.Load() == ticket || l.failed.Load() {
+func (t *ticketLock) wakeup(ticket uint32) <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.serving.Load() == ticket || t.failed.Load() {
 		return nil
 	}
-	if l.wakeups == nil {
-		l.wakeups = make(map[uint32]chan struct{})
+	if t.wakeups == nil {
+		t.wakeups = make(map[uint32]chan struct{})
 	}
 	c := make(chan struct{})
-	l.wakeups[ticket] = c
+	t.wakeups[ticket] = c
 	return c
 }
 
 // release lets the next call proceed. After a failure (well is false) it wakes all waiters, and all
 // of them fail.
-func (l *ticketLock) release(well bool) {
+func (t *ticketLock) release(well bool) {
 	if !well {
-		l.failed.Store(true)
+		t.failed.Store(true)
 	}
 	// Usually no call sleeps, and the lock is passed on without the mutex.
-	next := l.serving.Add(1)
-	if l.sleepers.Load() == 0 {
+	next := t.serving.Add(1)
+	if t.sleepers.Load() == 0 {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.wake(next)
-	if !l.failed.Load() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wake(next)
+	if !t.failed.Load() {
 		return
 	}
-	for ticket := range l.wakeups {
-		l.wake(ticket)
+	for ticket := range t.wakeups {
+		t.wake(ticket)
 	}
 }
 
 // wake wakes the call with a ticket, if that call sleeps. The caller holds mu.
-func (l *ticketLock) wake(ticket uint32) {
-	if c := l.wakeups[ticket]; c != nil {
+func (t *ticketLock) wake(ticket uint32) {
+	if c := t.wakeups[ticket]; c != nil {
 		close(c)
-		delete(l.wakeups, ticket)
+		delete(t.wakeups, ticket)
 	}
 }
 

@@ -70,13 +70,13 @@ func (c *Comm) withAlgorithm(a Algorithm) *Comm {
 // within returns the options for calls on part, a subset of the group whole. The algorithm of these
 // calls is chosen again, for the smaller number of ranks. The ranks of the part keep their relative
 // order in the ring.
-func (o *callOptions) within(whole, part *group) callOptions {
-	d := callOptions{purpose: o.purpose, priority: o.priority, segment: o.segment}
-	if o.order.ranks == nil {
+func (c *callOptions) within(whole, part *group) callOptions {
+	d := callOptions{purpose: c.purpose, priority: c.priority, segment: c.segment}
+	if c.order.ranks == nil {
 		return d
 	}
 	var order []int
-	for _, rank := range o.order.ranks {
+	for _, rank := range c.order.ranks {
 		if i := part.commRank(whole.transportRank(rank)); i >= 0 {
 			order = append(order, i)
 		}

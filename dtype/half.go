@@ -39,10 +39,10 @@ func ToFloat16(f float32) Float16 {
 	return sign | Float16((abs+0xfff+abs>>13&1)>>13)
 }
 
-// Float32 returns the value of h, which float32 represents exactly. NaNs keep
+// Float32 returns the value of b, which float32 represents exactly. NaNs keep
 // their sign and payload and become quiet.
-func (h BFloat16) Float32() float32 {
-	bits := uint32(h) << 16
+func (b BFloat16) Float32() float32 {
+	bits := uint32(b) << 16
 	if bits&0x7fffffff > 0x7f800000 {
 		bits = quiet32(bits)
 	}

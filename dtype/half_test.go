@@ -104,11 +104,11 @@ func checkNaN(t *testing.T, ty half, h uint16, f float32) {
 }
 
 // checkRound compares the rounding of f with the slow twin.
-func (ty half) checkRound(t rapid.TB, f float32) {
+func (h half) checkRound(t rapid.TB, f float32) {
 	t.Helper()
-	got, want := ty.format.value(ty.narrow(f)), ty.format.round(float64(f))
+	got, want := h.format.value(h.narrow(f)), h.format.round(float64(f))
 	if !sameFloat(got, want) {
-		t.Fatalf("%v (%#08x) to %s is %v, want %v", f, math.Float32bits(f), ty.name, got, want)
+		t.Fatalf("%v (%#08x) to %s is %v, want %v", f, math.Float32bits(f), h.name, got, want)
 	}
 }
 

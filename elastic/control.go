@@ -73,24 +73,24 @@ const (
 )
 
 // append appends the encoded control message of a heartbeat to b.
-func (t heartbeat) append(b []byte) []byte {
+func (h heartbeat) append(b []byte) []byte {
 	flags := uint64(0)
-	for i, set := range []bool{t.Reply, t.Deaf, t.Leaving, t.Ended, t.Sole, t.First != [32]byte{}, t.Stalled, t.Answer, t.Mistake != "", t.Failed} {
+	for i, set := range []bool{h.Reply, h.Deaf, h.Leaving, h.Ended, h.Sole, h.First != [32]byte{}, h.Stalled, h.Answer, h.Mistake != "", h.Failed} {
 		if set {
 			flags |= 1 << i
 		}
 	}
 	b = append(b, byte(controlHeartbeat))
-	for _, v := range []uint64{flags, t.Entered, t.Step} {
+	for _, v := range []uint64{flags, h.Entered, h.Step} {
 		b = binary.AppendUvarint(b, v)
 	}
 	if flags&flagFirst != 0 {
-		b = append(b, t.First[:]...)
+		b = append(b, h.First[:]...)
 	}
-	if t.Mistake != "" {
-		return append(b, t.Mistake[:min(len(t.Mistake), maxMistake)]...)
+	if h.Mistake != "" {
+		return append(b, h.Mistake[:min(len(h.Mistake), maxMistake)]...)
 	}
-	return append(b, t.Busy[:min(len(t.Busy), maxBusy)]...)
+	return append(b, h.Busy[:min(len(h.Busy), maxBusy)]...)
 }
 
 // decodeHeartbeat decodes a heartbeat from the bytes after the kind: the flags, Entered and Step as
@@ -132,9 +132,9 @@ type stepDown struct {
 }
 
 // append appends the encoded control message of the request to b.
-func (y stepDown) append(b []byte) []byte {
-	b = binary.AppendUvarint(append(b, byte(controlStepDown)), y.Epoch)
-	return binary.AppendUvarint(b, y.Entered)
+func (s stepDown) append(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, byte(controlStepDown)), s.Epoch)
+	return binary.AppendUvarint(b, s.Entered)
 }
 
 // decodeStepDown decodes a request to step down from the bytes after the kind.

@@ -121,7 +121,7 @@ func (k hashKeys) Sign(text []byte) []byte {
 	return append(h.Sum(nil), make([]byte, 48)...)
 }
 
-func (k hashKeys) Verify(id ID, text, signature []byte) bool {
+func (h hashKeys) Verify(id ID, text, signature []byte) bool {
 	return string(hashKeys(id).Sign(text)) == string(signature)
 }
 

@@ -150,19 +150,19 @@ func (d *division) changed(n int) *event.Shares {
 type speedometer []int64
 
 // note records the duration of computing a number of samples.
-func (m *speedometer) note(samples int, took time.Duration) {
-	*m = append(*m, loadbal.Speed(samples, took.Microseconds()))
-	if len(*m) > speedWindow {
-		*m = (*m)[1:]
+func (s *speedometer) note(samples int, took time.Duration) {
+	*s = append(*s, loadbal.Speed(samples, took.Microseconds()))
+	if len(*s) > speedWindow {
+		*s = (*s)[1:]
 	}
 }
 
 // speed returns the median speed; 0 before the first measurement.
-func (m speedometer) speed() int64 {
-	if len(m) == 0 {
+func (s speedometer) speed() int64 {
+	if len(s) == 0 {
 		return 0
 	}
-	return slices.Sorted(slices.Values(m))[len(m)/2]
+	return slices.Sorted(slices.Values(s))[len(s)/2]
 }
 
 // ceilDiv returns a/b, rounded up. It requires a >= 0 and b > 0.

@@ -14,8 +14,8 @@ import (
 type networkSource struct{ network Network }
 
 // Request implements transfer.Source.
-func (s networkSource) Request(ctx context.Context, donor string, request []byte) (io.ReadCloser, error) {
-	return s.network.Request(ctx, ID(donor), append([]byte{byte(requestTransfer)}, request...))
+func (n networkSource) Request(ctx context.Context, donor string, request []byte) (io.ReadCloser, error) {
+	return n.network.Request(ctx, ID(donor), append([]byte{byte(requestTransfer)}, request...))
 }
 
 // newDonor returns the donor side of this member's transfers of a state. The donor sends at most

@@ -20,10 +20,10 @@ func newEventLoop() eventLoop {
 
 // do passes f to the driver's goroutine, which calls f. It returns when the call begins. If the
 // driver has ended, f is not called.
-func (l *eventLoop) do(f func()) {
+func (e *eventLoop) do(f func()) {
 	select {
-	case l.functions <- f:
-	case <-l.ctx.Done():
+	case e.functions <- f:
+	case <-e.ctx.Done():
 	}
 }
 

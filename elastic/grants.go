@@ -182,9 +182,9 @@ func (a Admin) Returns(match func(ID) bool) (e Entry, ok bool) {
 }
 
 // entry returns the right by which a newcomer joins. Members of the view v need none.
-func (s *requestServer) entry(id ID, v View) (Entry, error) {
-	if s.cfg.Entry == nil || v.Rank(id) >= 0 {
+func (r *requestServer) entry(id ID, v View) (Entry, error) {
+	if r.cfg.Entry == nil || v.Rank(id) >= 0 {
 		return Entry{}, nil
 	}
-	return s.cfg.Entry(id)
+	return r.cfg.Entry(id)
 }

@@ -233,8 +233,8 @@ type incapable struct {
 	why error
 }
 
-func (c incapable) Connect(context.Context, elastic.View, int) (transport.Transport, error) {
-	return nil, c.why
+func (i incapable) Connect(context.Context, elastic.View, int) (transport.Transport, error) {
+	return nil, i.why
 }
 
 // If Connect returns an ErrNoView, the group ends with the error at once, without further views.

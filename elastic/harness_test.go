@@ -174,8 +174,8 @@ func (c *counter) Load(r io.Reader) error {
 // replayer is a counter that can apply updates.
 type replayer struct{ counter }
 
-func (c *replayer) Update(w io.Writer) error {
-	return binary.Write(w, binary.LittleEndian, c.step)
+func (r *replayer) Update(w io.Writer) error {
+	return binary.Write(w, binary.LittleEndian, r.step)
 }
 
 func (c *replayer) Apply(r io.Reader) error {

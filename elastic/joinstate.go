@@ -59,21 +59,21 @@ const (
 )
 
 // run requests admission until inView ends or an error is final.
-func (a *joinState) run() error {
+func (j *joinState) run() error {
 	pause := firstPark
-	for a.inView.Err() == nil {
-		if err := a.prepare(); err != nil {
+	for j.inView.Err() == nil {
+		if err := j.prepare(); err != nil {
 			return err
 		}
-		parked, err := a.requestAdmission()
-		if err != nil || a.inView.Err() != nil {
+		parked, err := j.requestAdmission()
+		if err != nil || j.inView.Err() != nil {
 			return err
 		}
 		if parked == "" {
 			return nil
 		}
-		a.logParked(parked)
-		if err := a.follow(pause, a.departure(), false); err != nil {
+		j.logParked(parked)
+		if err := j.follow(pause, j.departure(), false); err != nil {
 			return err
 		}
 		pause = min(2*pause, longPark)
@@ -82,49 +82,49 @@ func (a *joinState) run() error {
 }
 
 // prepare brings this peer level and measures its speed.
-func (a *joinState) prepare() error {
-	if err := a.follow(0, nil, true); err != nil {
+func (j *joinState) prepare() error {
+	if err := j.follow(0, nil, true); err != nil {
 		return err
 	}
-	trier, ok := a.group.state.(Trier)
+	trier, ok := j.group.state.(Trier)
 	if !ok {
 		return nil
 	}
-	err := a.holdingUpdates(func() (err error) {
-		a.candidate, err = trier.Trial(a.inView)
+	err := j.holdingUpdates(func() (err error) {
+		j.candidate, err = trier.Trial(j.inView)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("measure the speed of this peer: %w", err)
 	}
-	return a.follow(0, nil, true)
+	return j.follow(0, nil, true)
 }
 
 // requestAdmission requests admission until this peer is in a view or is parked. It returns the
 // reason for parking.
-func (a *joinState) requestAdmission() (parked string, err error) {
-	for soon := askSoon; a.inView.Err() == nil; soon *= 2 {
+func (j *joinState) requestAdmission() (parked string, err error) {
+	for soon := askSoon; j.inView.Err() == nil; soon *= 2 {
 		var v admissionAnswer
-		err := a.holdingUpdates(func() (err error) {
-			v, err = a.ask(a.inView, a.figures())
+		err := j.holdingUpdates(func() (err error) {
+			v, err = j.ask(j.inView, j.figures())
 			return err
 		})
 		if err != nil || v.parked != "" {
 			return v.parked, err
 		}
-		soon = min(soon, a.roundPeriod())
+		soon = min(soon, j.roundPeriod())
 		pause := soon
 		switch {
 		case v.cutOff != "":
-			pause = a.roundPeriod() // until then other peers may have answered the offer
-			a.logParked(v.cutOff)
+			pause = j.roundPeriod() // until then other peers may have answered the offer
+			j.logParked(v.cutOff)
 		case v.by != "":
-			pause = max(askAgain, a.roundPeriod())
-			if err := a.d.ask(a.contactsFrom(v.by)); err != nil {
+			pause = max(askAgain, j.roundPeriod())
+			if err := j.d.ask(j.contactsFrom(v.by)); err != nil {
 				return "", err
 			}
 		}
-		if err := a.follow(pause, nil, false); err != nil {
+		if err := j.follow(pause, nil, false); err != nil {
 			return "", err
 		}
 	}
@@ -133,19 +133,19 @@ func (a *joinState) requestAdmission() (parked string, err error) {
 
 // holdingUpdates calls f. Until f returns, the donors keep the updates that this peer needs
 // afterwards.
-func (a *joinState) holdingUpdates(f func() error) error {
-	if a.replayer == nil {
+func (j *joinState) holdingUpdates(f func() error) error {
+	if j.replayer == nil {
 		return f()
 	}
-	return transfer.Keep(a.inView, a.src, a.opts, a.replayer.Step(), f)
+	return transfer.Keep(j.inView, j.src, j.opts, j.replayer.Step(), f)
 }
 
 // figures returns the measurements that a request for admission carries.
-func (a *joinState) figures() Candidate {
-	c := a.candidate
-	c.Delay = a.delay()
-	if a.group.cfg.StateRate == 0 { // with a limit the rate measures the limit, not the network
-		c.Bandwidth = a.src.rate()
+func (j *joinState) figures() Candidate {
+	c := j.candidate
+	c.Delay = j.delay()
+	if j.group.cfg.StateRate == 0 { // with a limit the rate measures the limit, not the network
+		c.Bandwidth = j.src.rate()
 	}
 	return c
 }
@@ -160,11 +160,11 @@ var (
 // true), when the channel gone is closed, after the duration long (if it is above 0), or when
 // inView ends. If this peer can never become level, follow drops the replayer and from then on only
 // waits; the session that admits the peer then copies the whole state.
-func (a *joinState) follow(long time.Duration, gone <-chan struct{}, level bool) error {
-	if a.replayer == nil && level {
+func (j *joinState) follow(long time.Duration, gone <-chan struct{}, level bool) error {
+	if j.replayer == nil && level {
 		return nil
 	}
-	ctx, cancel := context.WithCancelCause(a.inView)
+	ctx, cancel := context.WithCancelCause(j.inView)
 	if long > 0 {
 		timer := time.AfterFunc(long, func() { cancel(errEnough) })
 		defer timer.Stop()
@@ -179,15 +179,15 @@ func (a *joinState) follow(long time.Duration, gone <-chan struct{}, level bool)
 		case <-ctx.Done():
 		}
 	})
-	if a.replayer == nil {
+	if j.replayer == nil {
 		<-ctx.Done()
 		return nil
 	}
-	err := transfer.Follow(ctx, a.src, a.opts, transfer.Following{
-		After: a.replayer.Step(),
+	err := transfer.Follow(ctx, j.src, j.opts, transfer.Following{
+		After: j.replayer.Step(),
 		Apply: func(_ int64, update []byte) error {
-			a.moved += int64(len(update))
-			return a.group.apply(a.replayer, update)
+			j.moved += int64(len(update))
+			return j.group.apply(j.replayer, update)
 		},
 		Level: func(_ int64, is bool) {
 			if is && level {
@@ -198,10 +198,10 @@ func (a *joinState) follow(long time.Duration, gone <-chan struct{}, level bool)
 	var never *transfer.NeverLevelError
 	switch {
 	case errors.As(err, &never):
-		a.replayer = nil
-		a.d.emit(0, event.Parked{Who: a.d.ep.Self.ID.Short(), Reason: fmt.Sprintf(
-			"%v; the members pause for about %v while the newcomer copies the state", never, a.copied.Round(time.Millisecond))})
-		return a.follow(long, gone, level)
+		j.replayer = nil
+		j.d.emit(0, event.Parked{Who: j.d.ep.Self.ID.Short(), Reason: fmt.Sprintf(
+			"%v; the members pause for about %v while the newcomer copies the state", never, j.copied.Round(time.Millisecond))})
+		return j.follow(long, gone, level)
 	case ctx.Err() != nil:
 		return nil
 	}
@@ -210,28 +210,28 @@ func (a *joinState) follow(long time.Duration, gone <-chan struct{}, level bool)
 
 // logParked logs that this peer is parked: on the first call, whenever the reason changes, and from
 // time to time as a reminder. Reasons that differ only in digits count as equal.
-func (a *joinState) logParked(why string) {
+func (j *joinState) logParked(why string) {
 	now, kind := time.Now(), strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r == '.' {
 			return -1
 		}
 		return r
 	}, why)
-	if a.since.IsZero() {
-		a.since = now
+	if j.since.IsZero() {
+		j.since = now
 	}
-	waited := now.Sub(a.since)
+	waited := now.Sub(j.since)
 	switch {
-	case kind != a.told:
-		a.tellAt = now.Add(max(remindAfter, waited))
-	case now.Before(a.tellAt):
+	case kind != j.told:
+		j.tellAt = now.Add(max(remindAfter, waited))
+	case now.Before(j.tellAt):
 		return
 	default:
 		why = fmt.Sprintf("%s; waiting for %v so far", why, waited.Round(time.Second))
-		a.tellAt = now.Add(waited)
+		j.tellAt = now.Add(waited)
 	}
-	a.told = kind
-	a.d.emit(0, event.Parked{Who: a.d.ep.Self.ID.Short(), Reason: why})
+	j.told = kind
+	j.d.emit(0, event.Parked{Who: j.d.ep.Self.ID.Short(), Reason: why})
 }
 
 // admissionAnswer is the answer to a request for admission. At most one field is set; if none is,

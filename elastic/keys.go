@@ -15,8 +15,8 @@ type Keys interface {
 type memberKeys struct{ Keys }
 
 // Verify implements member.Keys.
-func (k memberKeys) Verify(id member.ID, text, signature []byte) bool {
-	return k.Keys.Verify(ID(id), text, signature)
+func (m memberKeys) Verify(id member.ID, text, signature []byte) bool {
+	return m.Keys.Verify(ID(id), text, signature)
 }
 
 // keys returns the keys of an endpoint for elastic/member, or nil.

@@ -27,10 +27,10 @@ type mistakeError struct{ error }
 func mistakef(format string, args ...any) error { return mistakeError{fmt.Errorf(format, args...)} }
 
 // Is reports collective.ErrMistake.
-func (e mistakeError) Is(target error) bool { return target == collective.ErrMistake }
+func (m mistakeError) Is(target error) bool { return target == collective.ErrMistake }
 
 // Unwrap returns the error with the text.
-func (e mistakeError) Unwrap() error { return e.error }
+func (m mistakeError) Unwrap() error { return m.error }
 
 // maxMistake bounds the text of a mistake in a heartbeat, in bytes. The text of a revocation has
 // the same limit.

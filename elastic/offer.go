@@ -68,7 +68,7 @@ type requestServer struct {
 }
 
 // answer serves a request of another peer, see Network.Serve.
-func (s *requestServer) answer(ctx context.Context, from ID, request []byte, w io.Writer) error {
+func (r *requestServer) answer(ctx context.Context, from ID, request []byte, w io.Writer) error {
 	if len(request) == 0 {
 		return errors.New("elastic: empty request")
 	}
@@ -79,9 +79,9 @@ func (s *requestServer) answer(ctx context.Context, from ID, request []byte, w i
 		if err := json.Unmarshal(body, &o); err != nil {
 			return fmt.Errorf("elastic: offer of %s: %w", from.Short(), err)
 		}
-		return json.NewEncoder(w).Encode(s.consider(from, o))
+		return json.NewEncoder(w).Encode(r.consider(from, o))
 	case requestTransfer:
-		donor := s.registration.registered().donor
+		donor := r.registration.registered().donor
 		if donor == nil {
 			return errors.New("elastic: this member holds no state")
 		}

@@ -168,9 +168,9 @@ type reverseDial struct {
 }
 
 // append appends the encoded control message of the request to b.
-func (c reverseDial) append(b []byte) []byte {
-	b = append(b, byte(controlReverseDial), byte(len(c.ID))) // member.MaxID fits in a byte
-	return append(append(b, c.ID...), c.Info...)
+func (r reverseDial) append(b []byte) []byte {
+	b = append(b, byte(controlReverseDial), byte(len(r.ID))) // member.MaxID fits in a byte
+	return append(append(b, r.ID...), r.Info...)
 }
 
 // decodeReverseDial decodes a reverseDial from the bytes after the kind.

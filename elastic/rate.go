@@ -45,35 +45,35 @@ type ratedAnswer struct {
 }
 
 // Read implements io.Reader.
-func (a *ratedAnswer) Read(b []byte) (int, error) {
-	n, err := a.ReadCloser.Read(b)
-	if a.ended {
+func (r *ratedAnswer) Read(b []byte) (int, error) {
+	n, err := r.ReadCloser.Read(b)
+	if r.ended {
 		return n, err
 	}
-	if a.begun {
-		a.r.count(n)
+	if r.begun {
+		r.r.count(n)
 	} else if n > 0 {
-		a.begun = true // the first read does not count: when its bytes began to arrive is unknown
-		a.r.run(1)
+		r.begun = true // the first read does not count: when its bytes began to arrive is unknown
+		r.r.run(1)
 	}
 	if err != nil {
-		a.end()
+		r.end()
 	}
 	return n, err
 }
 
 // Close implements io.Closer.
-func (a *ratedAnswer) Close() error {
-	a.end()
-	return a.ReadCloser.Close()
+func (r *ratedAnswer) Close() error {
+	r.end()
+	return r.ReadCloser.Close()
 }
 
 // end records the end of the stream, once.
-func (a *ratedAnswer) end() {
-	if a.begun && !a.ended {
-		a.r.run(-1)
+func (r *ratedAnswer) end() {
+	if r.begun && !r.ended {
+		r.r.run(-1)
 	}
-	a.ended = true
+	r.ended = true
 }
 
 // count adds received bytes.

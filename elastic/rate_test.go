@@ -17,11 +17,11 @@ type trickle struct {
 	pause        time.Duration
 }
 
-func (s trickle) Request(context.Context, string, []byte) (io.ReadCloser, error) {
-	if s.pieces == 0 {
+func (t trickle) Request(context.Context, string, []byte) (io.ReadCloser, error) {
+	if t.pieces == 0 {
 		return nil, errors.New("no process listens at the peer's addresses")
 	}
-	return io.NopCloser(&trickling{s, nil}), nil
+	return io.NopCloser(&trickling{t, nil}), nil
 }
 
 // trickling is one answer of a trickle.
@@ -30,16 +30,16 @@ type trickling struct {
 	rest *bytes.Reader
 }
 
-func (s *trickling) Read(b []byte) (int, error) {
-	if s.rest == nil || s.rest.Len() == 0 {
-		if s.pieces == 0 {
+func (t *trickling) Read(b []byte) (int, error) {
+	if t.rest == nil || t.rest.Len() == 0 {
+		if t.pieces == 0 {
 			return 0, io.EOF
 		}
-		<-time.After(s.pause)
-		s.pieces--
-		s.rest = bytes.NewReader(make([]byte, s.size))
+		<-time.After(t.pause)
+		t.pieces--
+		t.rest = bytes.NewReader(make([]byte, t.size))
 	}
-	return s.rest.Read(b)
+	return t.rest.Read(b)
 }
 
 // The rate of concurrent streams is the sum of their rates, and below leastMeasured bytes there is

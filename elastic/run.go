@@ -68,24 +68,24 @@ func idText(id uint64) string { return fmt.Sprintf("%016x", id) }
 
 // Run returns the IDs of the training. A newcomer knows them when its first Next has returned. Call
 // it only in the goroutine that calls Next.
-func (l Sessions) Run() Run {
-	if !l.g.made() {
+func (s Sessions) Run() Run {
+	if !s.g.made() {
 		return Run{}
 	}
-	return Run{idText(l.g.runIDs.job), idText(l.g.runIDs.run)}
+	return Run{idText(s.g.runIDs.job), idText(s.g.runIDs.run)}
 }
 
 // Resumed records that the state of this peer comes from an earlier run with the given Run.ID. It
 // must be called before the first Next. If members have resumed from different runs, the ID of the
 // state that all members begin with counts.
-func (l Sessions) Resumed(id string) error {
+func (s Sessions) Resumed(id string) error {
 	n, err := strconv.ParseUint(id, 16, 64)
 	switch {
-	case !l.g.made():
+	case !s.g.made():
 		return fmt.Errorf("elastic: resume run %q: %w", id, errNoGroup)
 	case err != nil || n == 0 || id != idText(n):
 		return fmt.Errorf("elastic: resume run %q: want 16 hexadecimal digits, as Run.ID has", id)
 	}
-	l.g.runIDs.run = n
+	s.g.runIDs.run = n
 	return nil
 }

@@ -44,44 +44,44 @@ func newSendQueues(n Network) *sendQueues {
 }
 
 // send queues a message. The queue owns msg afterwards.
-func (o *sendQueues) send(to ID, msg []byte) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	q, running := o.queue[to]
+func (s *sendQueues) send(to ID, msg []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q, running := s.queue[to]
 	if len(q) >= sendQueueSize {
 		q = q[1:]
 	}
-	o.queue[to] = append(q, msg)
-	if !running && o.ctx.Err() == nil {
-		o.work.Go(func() { o.run(to) })
+	s.queue[to] = append(q, msg)
+	if !running && s.ctx.Err() == nil {
+		s.work.Go(func() { s.run(to) })
 	}
 }
 
 // take removes and returns the next message. If it returns nil, the caller's goroutine must end.
-func (o *sendQueues) take(to ID) []byte {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	q := o.queue[to]
-	if len(q) == 0 || o.ctx.Err() != nil {
-		delete(o.queue, to)
+func (s *sendQueues) take(to ID) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.queue[to]
+	if len(q) == 0 || s.ctx.Err() != nil {
+		delete(s.queue, to)
 		return nil
 	}
-	o.queue[to] = q[1:]
+	s.queue[to] = q[1:]
 	return q[0]
 }
 
 // run sends the messages to one peer until its queue is empty.
-func (o *sendQueues) run(to ID) {
-	for msg := o.take(to); msg != nil; msg = o.take(to) {
-		ctx, cancel := context.WithTimeout(o.ctx, sendPatience)
-		err := o.network.Send(ctx, to, msg)
+func (s *sendQueues) run(to ID) {
+	for msg := s.take(to); msg != nil; msg = s.take(to) {
+		ctx, cancel := context.WithTimeout(s.ctx, sendPatience)
+		err := s.network.Send(ctx, to, msg)
 		cancel()
 		if err == nil {
 			continue
 		}
 		select {
-		case o.failures <- failed{to, err}:
-		case <-o.ctx.Done():
+		case s.failures <- failed{to, err}:
+		case <-s.ctx.Done():
 		}
 	}
 }
@@ -90,7 +90,7 @@ func (o *sendQueues) run(to ID) {
 func (f failed) gone() bool { return errors.Is(f.err, ErrGone) }
 
 // stop drops the waiting messages and waits for the goroutines.
-func (o *sendQueues) stop() {
-	o.cancel()
-	o.work.Wait()
+func (s *sendQueues) stop() {
+	s.cancel()
+	s.work.Wait()
 }

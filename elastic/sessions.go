@@ -34,9 +34,9 @@ func (l Sessions) Hold(s State, settings []Setting) {
 // OnQuorumLost sets a function that Next calls when it begins to wait because too few members are
 // left, unless a failed Load has left the State undefined. OnQuorumLost must be called before the
 // first Next.
-func (l Sessions) OnQuorumLost(f func()) {
-	if l.g.made() {
-		l.g.onShort = f
+func (s Sessions) OnQuorumLost(f func()) {
+	if s.g.made() {
+		s.g.onShort = f
 	}
 }
 
@@ -44,34 +44,34 @@ func (l Sessions) OnQuorumLost(f func()) {
 // the goroutine that calls Next. While a newcomer copies the state, Committed saves the state or
 // the update of the step for it; errors of State are returned. Without a State (see Hold) it
 // returns an error.
-func (l Sessions) Committed(step int64) error {
-	if !l.g.made() {
+func (s Sessions) Committed(step int64) error {
+	if !s.g.made() {
 		return fmt.Errorf("elastic: step %d: %w", step, errNoGroup)
 	}
-	if l.g.state == nil {
+	if s.g.state == nil {
 		return fmt.Errorf("elastic: step %d: no state is held; call Hold before the first Next", step)
 	}
-	l.g.broke = 0
-	if err := l.g.commit(step); err != nil {
+	s.g.broke = 0
+	if err := s.g.commit(step); err != nil {
 		return fmt.Errorf("elastic: step %d: %w", step, err)
 	}
 	return nil
 }
 
 // Stable records the last step that all members are known to have committed.
-func (l Sessions) Stable(step int64) {
-	if l.g.made() {
-		l.g.current().stable.Store(step)
+func (s Sessions) Stable(step int64) {
+	if s.g.made() {
+		s.g.current().stable.Store(step)
 	}
 }
 
 // Emit writes an event of this peer to the job's log. epoch and step are 0 where they do not apply.
-func (l Sessions) Emit(epoch uint64, step int64, body event.Body) {
-	if !l.g.made() {
+func (s Sessions) Emit(epoch uint64, step int64, body event.Body) {
+	if !s.g.made() {
 		return
 	}
-	self := l.g.Self()
-	l.g.cfg.Sink.Emit(event.Event{Time: time.Now(), Peer: self.ID.Short(), Index: self.Index,
+	self := s.g.Self()
+	s.g.cfg.Sink.Emit(event.Event{Time: time.Now(), Peer: self.ID.Short(), Index: self.Index,
 		Epoch: epoch, Step: step, Body: body})
 }
 
@@ -89,10 +89,10 @@ type sessions struct {
 }
 
 // using returns the session in use, which Next has returned last, or nil.
-func (n *sessions) using() *Session {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.last
+func (s *sessions) using() *Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
 }
 
 // use records s as the session in use.
@@ -137,11 +137,11 @@ func (n *sessions) retire(s *Session, ended func()) {
 
 // close retires the session in use, and waits until all sessions are closed. From then on retire
 // closes a session in the goroutine of its caller.
-func (n *sessions) close() {
-	n.mu.Lock()
-	n.closed = true
-	last := n.last
-	n.mu.Unlock()
-	n.retire(last, nil)
-	n.retiring.Wait()
+func (s *sessions) close() {
+	s.mu.Lock()
+	s.closed = true
+	last := s.last
+	s.mu.Unlock()
+	s.retire(last, nil)
+	s.retiring.Wait()
 }

@@ -24,16 +24,16 @@ type tally struct {
 	told     map[elastic.ID]int // number of calls of OnSuspect
 }
 
-func (c tally) Redial(id elastic.ID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.redialed[id]++
+func (t tally) Redial(id elastic.ID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.redialed[id]++
 }
 
-func (c tally) suspect(id elastic.ID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.told[id]++
+func (t tally) suspect(id elastic.ID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.told[id]++
 }
 
 // Neither half of a partitioned group can go on without the other. When the partition heals, they
@@ -153,16 +153,16 @@ type slow struct {
 	id  elastic.ID
 }
 
-func (c slow) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
-	t, err := c.Network.Connect(ctx, v, self)
-	for v.Epoch == 1 && err == nil && !c.knowsMore() {
+func (s slow) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
+	t, err := s.Network.Connect(ctx, v, self)
+	for v.Epoch == 1 && err == nil && !s.knowsMore() {
 		after(oneStep)
 	}
 	return t, err
 }
 
-func (c slow) knowsMore() bool {
-	return slices.ContainsFunc(c.rig.sink.of("view"), func(e event.Event) bool { return e.Peer == c.id.Short() && e.Epoch > 1 })
+func (s slow) knowsMore() bool {
+	return slices.ContainsFunc(s.rig.sink.of("view"), func(e event.Event) bool { return e.Peer == s.id.Short() && e.Epoch > 1 })
 }
 
 // The others finish while one member is stopped for good.

@@ -107,46 +107,46 @@ type part interface {
 }
 
 // add appends a part.
-func (s *variables) add(name string, p part) {
-	s.names, s.parts = append(s.names, name), append(s.parts, p)
+func (v *variables) add(name string, p part) {
+	v.names, v.parts = append(v.names, name), append(v.parts, p)
 }
 
 // checked records the errors that all constructors have in common.
-func (s *variables) checked() State {
+func (v *variables) checked() State {
 	switch {
-	case s.step == nil:
-		s.err = errors.New("the pointer to the step is nil")
-	case len(s.parts) == 0:
-		s.err = errors.New("the state has no variable besides the step: add the variables that change with it")
+	case v.step == nil:
+		v.err = errors.New("the pointer to the step is nil")
+	case len(v.parts) == 0:
+		v.err = errors.New("the state has no variable besides the step: add the variables that change with it")
 	}
-	return s
+	return v
 }
 
 // String names the types, for comparison among peers.
-func (s *variables) String() string {
-	if s.err != nil {
+func (v *variables) String() string {
+	if v.err != nil {
 		return "unusable"
 	}
-	return s.kind + " " + strings.Join(s.names, ", ")
+	return v.kind + " " + strings.Join(v.names, ", ")
 }
 
 // Step implements State.
-func (s *variables) Step() int64 { return *s.step }
+func (v *variables) Step() int64 { return *v.step }
 
 // Save implements State. It writes the step, then the length of each part and its bytes. The
 // numbers are 8 bytes long, little-endian. A part that is no vector is encoded in memory before it
 // is written.
-func (s *variables) Save(w io.Writer) error {
-	if s.err != nil {
-		return s.err
+func (v *variables) Save(w io.Writer) error {
+	if v.err != nil {
+		return v.err
 	}
-	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(*s.step))); err != nil {
+	if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(*v.step))); err != nil {
 		return err
 	}
-	for i, p := range s.parts {
+	for i, p := range v.parts {
 		b, err := p.encode()
 		if err != nil {
-			return fmt.Errorf("%s: %w", s.names[i], err)
+			return fmt.Errorf("%s: %w", v.names[i], err)
 		}
 		if _, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b)))); err != nil {
 			return err
@@ -163,9 +163,9 @@ const maxPart = 1 << 40
 
 // Load implements State. Vectors are read in place. After an error the variables are undefined,
 // except for the step, which keeps its value; the caller must load another state before it goes on.
-func (s *variables) Load(r io.Reader) error {
-	if s.err != nil {
-		return s.err
+func (v *variables) Load(r io.Reader) error {
+	if v.err != nil {
+		return v.err
 	}
 	step, err := readWord(r)
 	if err != nil {
@@ -174,16 +174,16 @@ func (s *variables) Load(r io.Reader) error {
 	if int64(step) < 0 {
 		return fmt.Errorf("the state is of step %d, want 0 or more", int64(step))
 	}
-	for i, p := range s.parts {
-		if err := s.load(r, p); err != nil {
-			return fmt.Errorf("%s: %w", s.names[i], err)
+	for i, p := range v.parts {
+		if err := v.load(r, p); err != nil {
+			return fmt.Errorf("%s: %w", v.names[i], err)
 		}
 	}
 	// Missing parts give an error above. Without this check, additional parts would be ignored.
 	if n, _ := r.Read(make([]byte, 1)); n > 0 {
 		return errors.New("the state has more parts than this peer's")
 	}
-	*s.step = int64(step)
+	*v.step = int64(step)
 	return nil
 }
 
@@ -229,13 +229,13 @@ func readWord(r io.Reader) (uint64, error) {
 // hash writes the bytes from which a fingerprint of the state is computed: only the bytes of the
 // parts, without the step and the lengths of the parts. So a State that has only the parameters has
 // the same hash as the bytes of the parameters.
-func (s *variables) hash(w io.Writer) error {
-	if s.err != nil {
-		return s.err
+func (v *variables) hash(w io.Writer) error {
+	if v.err != nil {
+		return v.err
 	}
-	for i, p := range s.parts {
+	for i, p := range v.parts {
 		if err := p.hash(w); err != nil {
-			return fmt.Errorf("%s: %w", s.names[i], err)
+			return fmt.Errorf("%s: %w", v.names[i], err)
 		}
 	}
 	return nil

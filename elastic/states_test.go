@@ -151,22 +151,22 @@ func byValue(step *int64, w *[]float64) elastic.State   { return elastic.Vectors
 func byGob(step *int64, w *[]float64) elastic.State     { return elastic.Gob(step, w) }
 
 // loop is the program. The ledger gets the steps and the value.
-func (p replacing) loop(steps int64) func(ctx context.Context, g *elastic.Group, l *ledger) error {
+func (r replacing) loop(steps int64) func(ctx context.Context, g *elastic.Group, l *ledger) error {
 	return func(ctx context.Context, g *elastic.Group, l *ledger) error {
 		w, spare := make([]float64, 3), make([]float64, 3)
-		for t := range g.Steps(ctx, p.state(&l.step, &w), steps) {
+		for t := range g.Steps(ctx, r.state(&l.step, &w), steps) {
 			wait(stepTime)
 			sum := []float64{1, 1}
 			if collective.AllReduce(ctx, t.Comm, sum, sum, collective.Average[float64]) != nil {
 				continue
 			}
 			switch {
-			case p.inPlace:
+			case r.inPlace:
 				spare = w
-			case !p.swap:
+			case !r.swap:
 				spare = make([]float64, 3)
 			}
-			if spare[0] = w[0]; l.step >= p.constant {
+			if spare[0] = w[0]; l.step >= r.constant {
 				spare[0] += sum[0]
 			}
 			w, spare = spare, w
@@ -178,8 +178,8 @@ func (p replacing) loop(steps int64) func(ctx context.Context, g *elastic.Group,
 }
 
 // right reports whether a result of the program after all of the given steps is right.
-func (p replacing) right(m ending, steps int64) bool {
-	return m.err == nil && m.ledger.step == steps && m.ledger.sums[0] == max(0, steps-p.constant)
+func (r replacing) right(m ending, steps int64) bool {
+	return m.err == nil && m.ledger.step == steps && m.ledger.sums[0] == max(0, steps-r.constant)
 }
 
 // A program may replace a slice that it has given by its address: peers that come, and peers that

@@ -12,13 +12,13 @@ type tickClock struct {
 
 // advance counts span ticks that have passed by now. It returns the time for which this process did
 // not run, or 0 if the ticks are late by at most lateTick, which is ordinary scheduling.
-func (c *tickClock) advance(now time.Time, span int) time.Duration {
-	late := now.Sub(c.ticked) - time.Duration(span)*tickPeriod
-	c.ticked = now
-	c.ticks += span
+func (t *tickClock) advance(now time.Time, span int) time.Duration {
+	late := now.Sub(t.ticked) - time.Duration(span)*tickPeriod
+	t.ticked = now
+	t.ticks += span
 	if late <= lateTick {
 		return 0
 	}
-	c.health.worse(now)
+	t.health.worse(now)
 	return late
 }

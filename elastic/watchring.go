@@ -59,19 +59,19 @@ const watchedAll = 5
 // around returns the ranks of the members that the argument rank watches and that watch it, in the
 // order of the ring from rank on. In a group of up to watchedAll members these are all other
 // members; in a larger group they are at most four.
-func (r *watchRing) around(rank int) (ranks []int) {
+func (w *watchRing) around(rank int) (ranks []int) {
 	if rank < 0 {
 		return nil
 	}
-	for _, place := range ranksAround(len(r.ranks), int(r.places[rank]), []int{1, r.far}) {
-		ranks = append(ranks, int(r.ranks[place]))
+	for _, place := range ranksAround(len(w.ranks), int(w.places[rank]), []int{1, w.far}) {
+		ranks = append(ranks, int(w.ranks[place]))
 	}
 	return ranks
 }
 
 // distance returns the distance of two ranks on the ring.
-func (r *watchRing) distance(a, b int) int {
-	places := int(r.places[a] - r.places[b])
+func (w *watchRing) distance(a, b int) int {
+	places := int(w.places[a] - w.places[b])
 	places = max(places, -places)
-	return min(places, len(r.ranks)-places)
+	return min(places, len(w.ranks)-places)
 }

@@ -61,46 +61,46 @@ func newAdaptiveEWMA(level int64) adaptiveEWMA {
 
 // jumpThreshold returns the least relative error that counts as a jump. noise is the noise of a
 // typical rank: the rank's own estimate comes from few values and may be too low by chance.
-func (s *adaptiveEWMA) jumpThreshold(noise int64) int64 {
-	return min(max(smallJump, jumpNoise*max(noise, s.deviation)), largeJump)
+func (a *adaptiveEWMA) jumpThreshold(noise int64) int64 {
+	return min(max(smallJump, jumpNoise*max(noise, a.deviation)), largeJump)
 }
 
 // observe records a pace. noise is the noise of a typical rank. It reports whether the pace is an
 // accepted jump.
-func (s *adaptiveEWMA) observe(pace, noise int64) (jumped bool) {
-	if s.level == 0 {
-		s.level, s.sinceJump = pace, 1
+func (a *adaptiveEWMA) observe(pace, noise int64) (jumped bool) {
+	if a.level == 0 {
+		a.level, a.sinceJump = pace, 1
 		return false
 	}
-	band, faster := s.jumpThreshold(noise), s.lastFaster
-	e := quotient(pace-s.level, s.level)
-	off := max(e, quotient(s.level-pace, pace)) // symmetric: twice the pace and half the pace give the same
+	band, faster := a.jumpThreshold(noise), a.lastFaster
+	e := quotient(pace-a.level, a.level)
+	off := max(e, quotient(a.level-pace, pace)) // symmetric: twice the pace and half the pace give the same
 	// Errors are clipped, so that a few jumps do not count as noise. Many jumps do count as noise:
 	// then a further jump carries no information.
-	s.age++
-	s.deviation += (min(off, unit/2) - s.deviation) / min(16, s.age+3)
-	s.lastFaster = 0
+	a.age++
+	a.deviation += (min(off, unit/2) - a.deviation) / min(16, a.age+3)
+	a.lastFaster = 0
 	switch {
 	case off > band && (e > 0 || faster != 0):
-		s.level, s.sinceJump, s.meanError, s.meanAbsError = max(pace, faster), 1, 0, 0
+		a.level, a.sinceJump, a.meanError, a.meanAbsError = max(pace, faster), 1, 0, 0
 		return true
 	case off > band:
-		s.lastFaster = pace
+		a.lastFaster = pace
 		return false
 	}
 	e = max(-unit, min(unit, e))
-	s.sinceJump++
-	s.meanError += (e - s.meanError) / 4
-	s.meanAbsError += (abs(e) - s.meanAbsError) / 4
-	s.level = max(1, s.level+s.level*s.gain()/unit*e/unit)
+	a.sinceJump++
+	a.meanError += (e - a.meanError) / 4
+	a.meanAbsError += (abs(e) - a.meanAbsError) / 4
+	a.level = max(1, a.level+a.level*a.gain()/unit*e/unit)
 	return false
 }
 
 // gain returns the part of an error by which the level is corrected, times unit. For the first
 // values after a jump it is at least the gain of a plain mean.
-func (s *adaptiveEWMA) gain() int64 {
-	agree := min(quotient(abs(s.meanError), s.meanAbsError), unit)
-	return max(leastGain, agree*agree/unit*agree/unit, unit/s.sinceJump)
+func (a *adaptiveEWMA) gain() int64 {
+	agree := min(quotient(abs(a.meanError), a.meanAbsError), unit)
+	return max(leastGain, agree*agree/unit*agree/unit, unit/a.sinceJump)
 }
 
 // ewmaForecaster predicts that each rank keeps its smoothed pace.
@@ -110,18 +110,18 @@ type ewmaForecaster struct {
 }
 
 // begin implements forecaster.
-func (p *ewmaForecaster) begin(paces []int64) {
-	p.ranks, p.levels = make([]adaptiveEWMA, len(paces)), make([]int64, len(paces))
+func (e *ewmaForecaster) begin(paces []int64) {
+	e.ranks, e.levels = make([]adaptiveEWMA, len(paces)), make([]int64, len(paces))
 	for r, pace := range paces {
-		p.ranks[r] = newAdaptiveEWMA(pace)
+		e.ranks[r] = newAdaptiveEWMA(pace)
 	}
 }
 
 // observe implements forecaster. Every rank uses the noise of a typical rank.
-func (p *ewmaForecaster) observe(paces []int64) (jumped bool) {
-	noise := max(p.noise(), p.initialNoise(paces))
+func (e *ewmaForecaster) observe(paces []int64) (jumped bool) {
+	noise := max(e.noise(), e.initialNoise(paces))
 	for r, pace := range paces {
-		if pace > 0 && p.ranks[r].observe(pace, noise) {
+		if pace > 0 && e.ranks[r].observe(pace, noise) {
 			jumped = true
 		}
 	}
@@ -130,10 +130,10 @@ func (p *ewmaForecaster) observe(paces []int64) (jumped bool) {
 
 // initialNoise returns the typical relative distance of paces from their levels in this step, over
 // the ranks whose noise is not yet known well; 0 without such ranks.
-func (p *ewmaForecaster) initialNoise(paces []int64) int64 {
+func (e *ewmaForecaster) initialNoise(paces []int64) int64 {
 	var all []int64
 	for r, pace := range paces {
-		if s := &p.ranks[r]; pace > 0 && s.level > 0 && s.age < warmupSteps {
+		if s := &e.ranks[r]; pace > 0 && s.level > 0 && s.age < warmupSteps {
 			all = append(all, min(abs(quotient(pace-s.level, min(s.level, pace))), unit/2))
 		}
 	}
@@ -141,25 +141,25 @@ func (p *ewmaForecaster) initialNoise(paces []int64) int64 {
 }
 
 // next implements forecaster by the smoothed paces.
-func (p *ewmaForecaster) next() []int64 {
-	for r := range p.ranks {
-		p.levels[r] = p.ranks[r].level
+func (e *ewmaForecaster) next() []int64 {
+	for r := range e.ranks {
+		e.levels[r] = e.ranks[r].level
 	}
-	return p.levels
+	return e.levels
 }
 
 // noise implements forecaster by the median over the ranks.
-func (p *ewmaForecaster) noise() int64 {
-	all := make([]int64, len(p.ranks))
-	for r := range p.ranks {
-		all[r] = p.ranks[r].deviation
+func (e *ewmaForecaster) noise() int64 {
+	all := make([]int64, len(e.ranks))
+	for r := range e.ranks {
+		all[r] = e.ranks[r].deviation
 	}
 	return median(all)
 }
 
 // rescale implements forecaster.
-func (p *ewmaForecaster) rescale(rank int, num, den int64) {
-	s := &p.ranks[rank]
+func (e *ewmaForecaster) rescale(rank int, num, den int64) {
+	s := &e.ranks[rank]
 	s.level, s.lastFaster = scaled(s.level, num, den), scaled(s.lastFaster, num, den)
 }
 

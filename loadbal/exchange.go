@@ -25,51 +25,51 @@ type exchange struct {
 }
 
 // Begin implements Policy.
-func (x *exchange) Begin(speeds []int64) {
-	x.table.Begin(speeds)
-	x.times = make([]medianFilter, len(speeds))
-	x.window, x.count, x.slow, x.fast = firstWindow, 0, -1, -1
+func (e *exchange) Begin(speeds []int64) {
+	e.table.Begin(speeds)
+	e.times = make([]medianFilter, len(speeds))
+	e.window, e.count, e.slow, e.fast = firstWindow, 0, -1, -1
 }
 
 // Next implements Policy. It computes the first shares of a session, and the shares for another
 // number of microbatches, as if the costs were linear. A move takes at most a quarter of an average
 // share, or one microbatch, so that one wrong measurement changes little.
-func (x *exchange) Next(reports []Report, microbatches int) ([]int, string) {
-	x.setBounds(reports)
+func (e *exchange) Next(reports []Report, microbatches int) ([]int, string) {
+	e.setBounds(reports)
 	for r, report := range reports {
 		if t, ok := report.measured(); ok {
-			x.times[r].Add(t)
-			x.costs[r].Each, x.known = max(1, x.times[r].Value()/int64(report.Share)), true
+			e.times[r].Add(t)
+			e.costs[r].Each, e.known = max(1, e.times[r].Value()/int64(report.Share)), true
 		}
 	}
-	best := x.solve(microbatches)
-	most := max(1, microbatches/len(x.costs)/4)
-	if x.needsNewShares(microbatches) {
-		x.count, x.untilMove = most, x.window
-		return x.set(best)
+	best := e.solve(microbatches)
+	most := max(1, microbatches/len(e.costs)/4)
+	if e.needsNewShares(microbatches) {
+		e.count, e.untilMove = most, e.window
+		return e.set(best)
 	}
-	if x.untilMove--; x.untilMove > 0 {
-		return x.set(x.shares)
+	if e.untilMove--; e.untilMove > 0 {
+		return e.set(e.shares)
 	}
-	slow, fast, imbalance := x.extremes()
-	x.tune(slow, fast, imbalance, most)
-	x.untilMove = x.window
+	slow, fast, imbalance := e.extremes()
+	e.tune(slow, fast, imbalance, most)
+	e.untilMove = e.window
 	if imbalance < balancedBelow {
-		return x.set(x.shares)
+		return e.set(e.shares)
 	}
-	x.slow, x.fast = slow, fast
-	for r := range x.times {
-		x.times[r] = medianFilter{}
+	e.slow, e.fast = slow, fast
+	for r := range e.times {
+		e.times[r] = medianFilter{}
 	}
-	return x.set(x.moved(slow, fast, x.count))
+	return e.set(e.moved(slow, fast, e.count))
 }
 
 // tune adapts the size of a move and the window to the effect of the last move.
-func (x *exchange) tune(slow, fast int, imbalance int64, most int) {
+func (e *exchange) tune(slow, fast int, imbalance int64, most int) {
 	switch {
-	case slow == x.fast || fast == x.slow:
-		x.count, x.window = max(1, x.count/2), min(maxWindow, x.window+1)
+	case slow == e.fast || fast == e.slow:
+		e.count, e.window = max(1, e.count/2), min(maxWindow, e.window+1)
 	case imbalance > tuneBelow:
-		x.count, x.window = min(most, x.count*2), firstWindow
+		e.count, e.window = min(most, e.count*2), firstWindow
 	}
 }

@@ -28,26 +28,26 @@ const (
 )
 
 // begin starts a session with the given number of ranks.
-func (t *forecastScore) begin(ranks int) { *t = forecastScore{means: make([]int64, ranks)} }
+func (f *forecastScore) begin(ranks int) { *f = forecastScore{means: make([]int64, ranks)} }
 
 // observe records the paces of a step, 0 for a rank without a measurement, and compares the two
 // sets of shares of this step.
-func (t *forecastScore) observe(paces []int64, fixed []fixedPart) {
-	if t.forecastShares != nil {
-		eager, calm := stepTime(t.forecastShares, paces, fixed), stepTime(t.meanShares, paces, fixed)
+func (f *forecastScore) observe(paces []int64, fixed []fixedPart) {
+	if f.forecastShares != nil {
+		eager, calm := stepTime(f.forecastShares, paces, fixed), stepTime(f.meanShares, paces, fixed)
 		gain := clamp(quotient(calm-eager, min(eager, calm)))
-		t.advantage = max(advantageFloor, t.advantage+(gain-t.advantage)/advantageSteps)
+		f.advantage = max(advantageFloor, f.advantage+(gain-f.advantage)/advantageSteps)
 	}
-	t.age++
+	f.age++
 	for r, pace := range paces {
-		switch mean := t.means[r]; {
+		switch mean := f.means[r]; {
 		case pace == 0:
 		case mean == 0:
-			t.means[r] = pace
+			f.means[r] = pace
 		default:
 			// The error is clipped, so that one outlier does not dominate the mean.
 			e := clamp(quotient(pace-mean, mean))
-			t.means[r] = max(1, scaled(mean, unit+e/min(meanSteps, t.age), unit))
+			f.means[r] = max(1, scaled(mean, unit+e/min(meanSteps, f.age), unit))
 		}
 	}
 }
@@ -55,9 +55,9 @@ func (t *forecastScore) observe(paces []int64, fixed []fixedPart) {
 // shrunkMeans returns the means; each is moved towards the median of all means, by up to twice its
 // standard error (shrinkage). So ranks get equal paces if their difference may be noise, above all
 // after few steps. The result is 0 for a rank without a measurement.
-func (t *forecastScore) shrunkMeans(noise int64) []int64 {
+func (f *forecastScore) shrunkMeans(noise int64) []int64 {
 	var known []int64
-	for _, mean := range t.means {
+	for _, mean := range f.means {
 		if mean > 0 {
 			known = append(known, mean)
 		}
@@ -65,9 +65,9 @@ func (t *forecastScore) shrunkMeans(noise int64) []int64 {
 	middle := median(known)
 	// The noise of a mean of n values decreases with the square root of n, here rounded to a power
 	// of two.
-	root := int64(1) << (bits.Len64(uint64(min(t.age, meanSteps))) / 2)
-	paces := make([]int64, len(t.means))
-	for r, mean := range t.means {
+	root := int64(1) << (bits.Len64(uint64(min(f.age, meanSteps))) / 2)
+	paces := make([]int64, len(f.means))
+	for r, mean := range f.means {
 		if mean > 0 {
 			paces[r] = shrinkToward(mean, middle, 2*noise/root)
 		}
@@ -90,13 +90,13 @@ func stepTime(shares []int, paces []int64, fixed []fixedPart) int64 {
 
 // followForecast reports whether to use the shares by the forecast. After a jump these shares are
 // used unless the forecast was clearly worse than the means before.
-func (t *forecastScore) followForecast(jumped bool) bool {
-	return t.advantage >= 0 || jumped && t.advantage > minAdvantage
+func (f *forecastScore) followForecast(jumped bool) bool {
+	return f.advantage >= 0 || jumped && f.advantage > minAdvantage
 }
 
 // rescale multiplies the mean of a rank by num/den, see forecaster.rescale.
-func (t *forecastScore) rescale(rank int, num, den int64) {
-	t.means[rank] = scaled(t.means[rank], num, den)
+func (f *forecastScore) rescale(rank int, num, den int64) {
+	f.means[rank] = scaled(f.means[rank], num, den)
 }
 
 // shrinkToward moves a pace towards the value middle, but not beyond it. The argument by is the

@@ -41,82 +41,82 @@ const (
 )
 
 // begin implements forecaster. It resets the network.
-func (x *narx) begin(paces []int64) {
-	x.periodic.begin(paces)
-	x.last, x.forecast = make([]int64, len(paces)), make([]int64, len(paces))
-	copy(x.last, paces)
-	x.inputs = make([][narxInputs]int64, len(paces))
-	x.direct, x.output = [narxInputs]int64{inPeriodic: unit}, [narxHidden]int64{}
+func (n *narx) begin(paces []int64) {
+	n.periodic.begin(paces)
+	n.last, n.forecast = make([]int64, len(paces)), make([]int64, len(paces))
+	copy(n.last, paces)
+	n.inputs = make([][narxInputs]int64, len(paces))
+	n.direct, n.output = [narxInputs]int64{inPeriodic: unit}, [narxHidden]int64{}
 	// Hidden units with equal weights would have equal gradients and stay equal. So the weights are
 	// pseudo-random, by a linear congruential generator with a fixed seed.
 	seed := uint64(1)
-	for h := range x.hidden {
-		for i := range x.hidden[h] {
+	for h := range n.hidden {
+		for i := range n.hidden[h] {
 			seed = seed*6364136223846793005 + 1442695040888963407
-			x.hidden[h][i] = int64(seed>>48) - unit/2
+			n.hidden[h][i] = int64(seed>>48) - unit/2
 		}
 	}
 }
 
 // observe implements forecaster. It learns from the difference between the forecast and the
 // measurement, and then prepares the inputs of the next forecast.
-func (x *narx) observe(paces []int64) (jumped bool) {
-	jumped = x.periodic.observe(paces)
+func (n *narx) observe(paces []int64) (jumped bool) {
+	jumped = n.periodic.observe(paces)
 	all, measured := int64(0), int64(0)
 	changes := make([]int64, len(paces))
 	for r, pace := range paces {
-		if pace > 0 && x.last[r] > 0 {
-			changes[r] = clamp(quotient(pace-x.last[r], x.last[r]))
+		if pace > 0 && n.last[r] > 0 {
+			changes[r] = clamp(quotient(pace-n.last[r], n.last[r]))
 			all, measured = all+changes[r], measured+1
-			x.learn(&x.inputs[r], changes[r])
+			n.learn(&n.inputs[r], changes[r])
 		}
 	}
-	expected := x.periodic.next()
+	expected := n.periodic.next()
 	for r, pace := range paces {
 		if pace == 0 {
 			continue
 		}
-		in := &x.inputs[r]
+		in := &n.inputs[r]
 		copy(in[1:narxLags], in[:narxLags-1])
 		in[0] = changes[r]
 		in[inPeriodic] = clamp(quotient(expected[r]-pace, pace))
-		in[inLevel] = clamp(quotient(x.ranks[r].level-pace, pace))
+		in[inLevel] = clamp(quotient(n.ranks[r].level-pace, pace))
 		in[inAll], in[inOne] = all/max(1, measured), unit
-		x.last[r] = pace
+		n.last[r] = pace
 	}
 	return jumped
 }
 
 // next implements forecaster. Ranks without a measurement have the periodic forecast.
-func (x *narx) next() []int64 {
-	copy(x.forecast, x.periodic.next())
-	for r, pace := range x.last {
-		if x.inputs[r][inOne] != 0 { // there was a measurement
-			y, _ := x.predict(&x.inputs[r])
-			x.forecast[r] = max(1, scaled(pace, unit+max(y, -unit*7/8), unit))
+func (n *narx) next() []int64 {
+	copy(n.forecast, n.periodic.next())
+	for r, pace := range n.last {
+		if n.inputs[r][inOne] != 0 { // there was a measurement
+			y, _ := n.predict(&n.inputs[r])
+			n.forecast[r] = max(1, scaled(pace, unit+max(y, -unit*7/8), unit))
 		}
 	}
-	return x.forecast
+	return n.forecast
 }
 
 // rescale implements forecaster. The inputs are ratios and stay as they are.
-func (x *narx) rescale(rank int, num, den int64) {
-	x.periodic.rescale(rank, num, den)
-	x.last[rank] = scaled(x.last[rank], num, den)
+func (n *narx) rescale(rank int, num, den int64) {
+	n.periodic.rescale(rank, num, den)
+	n.last[rank] = scaled(n.last[rank], num, den)
 }
 
 // predict returns the relative change that the network predicts, and the outputs of its hidden
 // units, all times unit.
-func (x *narx) predict(in *[narxInputs]int64) (y int64, units [narxHidden]int64) {
+func (n *narx) predict(in *[narxInputs]int64) (y int64, units [narxHidden]int64) {
 	for i, v := range in {
-		y += x.direct[i] * v / unit
+		y += n.direct[i] * v / unit
 	}
 	for h := range units {
 		for i, v := range in {
-			units[h] += x.hidden[h][i] * v / unit
+			units[h] += n.hidden[h][i] * v / unit
 		}
 		units[h] = clamp(units[h])
-		y += x.output[h] * units[h] / unit
+		y += n.output[h] * units[h] / unit
 	}
 	return clamp(y), units
 }
@@ -124,24 +124,24 @@ func (x *narx) predict(in *[narxInputs]int64) (y int64, units [narxHidden]int64)
 // learn does one step of gradient descent on the squared error of the prediction. Errors and
 // weights are clipped, so that a jump that no input could predict does not undo the learning so
 // far.
-func (x *narx) learn(in *[narxInputs]int64, change int64) {
+func (n *narx) learn(in *[narxInputs]int64, change int64) {
 	if in[inOne] == 0 {
 		return
 	}
-	y, units := x.predict(in)
+	y, units := n.predict(in)
 	e := max(-unit/8, min(unit/8, change-y)) * narxRate / unit
 	for h := range units {
-		back := e * x.output[h] / unit
-		x.output[h] = clampWeight(x.output[h] + e*units[h]/unit)
+		back := e * n.output[h] / unit
+		n.output[h] = clampWeight(n.output[h] + e*units[h]/unit)
 		if abs(units[h]) == unit {
 			continue // the unit is saturated: its slope is 0
 		}
 		for i, v := range in {
-			x.hidden[h][i] = clampWeight(x.hidden[h][i] + back*v/unit)
+			n.hidden[h][i] = clampWeight(n.hidden[h][i] + back*v/unit)
 		}
 	}
 	for i, v := range in {
-		x.direct[i] = clampWeight(x.direct[i] + e*v/unit)
+		n.direct[i] = clampWeight(n.direct[i] + e*v/unit)
 	}
 }
 

@@ -26,38 +26,38 @@ type history struct {
 }
 
 // begin implements forecaster.
-func (s *periodic) begin(paces []int64) {
-	s.ewmaForecaster.begin(paces)
-	s.histories, s.forecast = make([]history, len(paces)), make([]int64, len(paces))
+func (p *periodic) begin(paces []int64) {
+	p.ewmaForecaster.begin(paces)
+	p.histories, p.forecast = make([]history, len(paces)), make([]int64, len(paces))
 }
 
 // observe implements forecaster. If a jump that was forecast has happened, observe sets the level
 // first, so that an expected jump to a faster pace is accepted at once.
-func (s *periodic) observe(paces []int64) (jumped bool) {
-	noise := s.noise()
+func (p *periodic) observe(paces []int64) (jumped bool) {
+	noise := p.noise()
 	for r, pace := range paces {
 		if pace == 0 {
 			continue
 		}
-		rank, h := &s.ranks[r], &s.histories[r]
+		rank, h := &p.ranks[r], &p.histories[r]
 		if expected, ok := h.expectedJump(rank.level, rank.jumpThreshold(noise)); ok && near(pace, expected, rank.jumpThreshold(noise)) {
 			rank.level, rank.sinceJump = expected, 1
 		}
 		h.record(pace, rank.jumpThreshold(noise))
 	}
-	return s.ewmaForecaster.observe(paces)
+	return p.ewmaForecaster.observe(paces)
 }
 
 // next implements forecaster: the smoothed pace, or the pace after an expected jump.
-func (s *periodic) next() []int64 {
-	noise := s.noise()
-	for r, level := range s.ewmaForecaster.next() {
-		s.forecast[r] = level
-		if pace, ok := s.histories[r].expectedJump(level, s.ranks[r].jumpThreshold(noise)); ok {
-			s.forecast[r] = pace
+func (p *periodic) next() []int64 {
+	noise := p.noise()
+	for r, level := range p.ewmaForecaster.next() {
+		p.forecast[r] = level
+		if pace, ok := p.histories[r].expectedJump(level, p.ranks[r].jumpThreshold(noise)); ok {
+			p.forecast[r] = pace
 		}
 	}
-	return s.forecast
+	return p.forecast
 }
 
 // record appends a pace, updates the error of each lag, and finds the period anew. Differences up

@@ -22,24 +22,24 @@ const stuckSteps, stuckAgain = 4, 256
 
 // observe records the reports of a step, with the fixed part and the cost of each rank. It returns
 // the rank whose fixed part is to be forgotten, or -1.
-func (d *stuckDetector) observe(reports []Report, fixed []fixedPart, costs []Cost) int {
+func (s *stuckDetector) observe(reports []Report, fixed []fixedPart, costs []Cost) int {
 	slow, longest := 0, int64(0)
 	for r, report := range reports {
 		if t, ok := report.measured(); ok && t > longest {
 			slow, longest = r, t
 		}
 	}
-	if slow != d.rank {
-		d.rank, d.steps = slow, 0
+	if slow != s.rank {
+		s.rank, s.steps = slow, 0
 	}
-	if d.steps++; !farSlower(reports, slow, longest) || reports[slow].Share <= costs[slow].Min ||
+	if s.steps++; !farSlower(reports, slow, longest) || reports[slow].Share <= costs[slow].Min ||
 		fixed[slow].parts < int64(reports[slow].Share)*fixedUnit/2 {
-		d.steps = 0
+		s.steps = 0
 	}
-	if d.steps < stuckSteps || d.again && d.steps < stuckAgain {
+	if s.steps < stuckSteps || s.again && s.steps < stuckAgain {
 		return -1
 	}
-	d.steps, d.again = 0, true
+	s.steps, s.again = 0, true
 	return slow
 }
 

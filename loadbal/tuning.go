@@ -20,9 +20,9 @@ type tuning struct {
 }
 
 // Begin implements Policy.
-func (l *tuning) Begin(speeds []int64) {
-	l.table.Begin(speeds)
-	l.fixed, l.tuneOnly = make([]fixedPart, len(speeds)), 0
+func (t *tuning) Begin(speeds []int64) {
+	t.table.Begin(speeds)
+	t.fixed, t.tuneOnly = make([]fixedPart, len(speeds)), 0
 }
 
 // Next implements Policy.

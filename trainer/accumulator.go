@@ -81,46 +81,46 @@ func newFloatAccumulator(l layout) (*floatAccumulator, *gradientBuffers) {
 }
 
 // clear zeroes the sums; float32 has no scale.
-func (p *floatAccumulator) clear(exact.Scale) {
-	clear(p.own.flat)
-	p.bad = faultNone
+func (f *floatAccumulator) clear(exact.Scale) {
+	clear(f.own.flat)
+	f.bad = faultNone
 }
 
 // groups joins all microbatches: float32 sums need no separation.
-func (p *floatAccumulator) groups(micros [][]int) [][]int { return [][]int{slices.Concat(micros...)} }
+func (f *floatAccumulator) groups(micros [][]int) [][]int { return [][]int{slices.Concat(micros...)} }
 
 // collect lets the model add to the sums in place.
-func (p *floatAccumulator) collect(_ int, ready func(i, from int)) sink {
-	return sink{p.own.views, func(_, i, from int) { ready(i, from) }, func() error { return nil }}
+func (f *floatAccumulator) collect(_ int, ready func(i, from int)) sink {
+	return sink{f.own.views, func(_, i, from int) { ready(i, from) }, func() error { return nil }}
 }
 
 // reduce reduces a bucket from own into staging.
-func (p *floatAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) pending {
-	p.scan(b)
-	return collective.IAllReduce(ctx, c.long(), p.bufs.staging.flat[b.lo:b.hi], p.own.flat[b.lo:b.hi], collective.Sum[float32])
+func (f *floatAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) pending {
+	f.scan(b)
+	return collective.IAllReduce(ctx, c.long(), f.bufs.staging.flat[b.lo:b.hi], f.own.flat[b.lo:b.hi], collective.Sum[float32])
 }
 
 // scan checks a bucket for values that are not finite. It runs just before the reduction, so it
 // also brings the bucket into the cache. A NaN or an infinity of one rank would reach the
 // parameters of all ranks.
-func (p *floatAccumulator) scan(b bucket) {
+func (f *floatAccumulator) scan(b bucket) {
 	for i := b.firstParam; i < b.endParam; i++ {
-		lo, hi := p.layout.part(b, i)
-		if p.bad == faultNone && !allFinite(p.own.flat[lo:hi]) {
-			p.bad = faultGradient + fault(i)
+		lo, hi := f.layout.part(b, i)
+		if f.bad == faultNone && !allFinite(f.own.flat[lo:hi]) {
+			f.bad = faultGradient + fault(i)
 		}
 	}
 }
 
 // fault implements accumulator; the result is final when every bucket has been reduced.
-func (p *floatAccumulator) fault() fault { return p.bad }
+func (f *floatAccumulator) fault() fault { return f.bad }
 
 // square implements accumulator.
-func (p *floatAccumulator) square() float64 { return square(optim.Norm(p.own.views)) }
+func (f *floatAccumulator) square() float64 { return square(optim.Norm(f.own.views)) }
 
 // mean divides the sums by the number of samples. Every float32 step fits.
-func (p *floatAccumulator) mean(samples int64, left func(i int) int) (exact.Scale, bool) {
-	for i, sum := range p.bufs.staging.views {
+func (f *floatAccumulator) mean(samples int64, left func(i int) int) (exact.Scale, bool) {
+	for i, sum := range f.bufs.staging.views {
 		makeMean(sum[:left(i)], samples)
 	}
 	return exact.Scale{}, true
@@ -176,88 +176,88 @@ func newExactAccumulator(l layout) (*exactAccumulator, *gradientBuffers) {
 
 // clear zeroes sums and peaks. The scale holds for the whole attempt: integers with different
 // scales cannot be added.
-func (q *exactAccumulator) clear(scale exact.Scale) {
-	q.scale = scale
-	clear(q.own)
-	clear(q.peaks)
+func (e *exactAccumulator) clear(scale exact.Scale) {
+	e.scale = scale
+	clear(e.own)
+	clear(e.peaks)
 }
 
 // groups keeps the microbatches separate: the gradient of each microbatch must have the same bits as
 // if the microbatch were computed alone.
-func (q *exactAccumulator) groups(micros [][]int) [][]int { return micros }
+func (e *exactAccumulator) groups(micros [][]int) [][]int { return micros }
 
 // collect quantises each gradient as soon as the model has completed it, so that the reduction of
 // that gradient can begin while the model computes the next gradient.
-func (q *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
-	clear(q.bufs.staging.flat)
+func (e *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
+	clear(e.bufs.staging.flat)
 	last := groups - 1
-	q.begin(groups)
+	e.begin(groups)
 	var early error
 	// taken adds a part of a group's gradient to the sums. The sums of that part are final when the
 	// last group has added its gradient, so only calls for the last group reach ready.
 	taken := func(k, i, from int) {
-		known := k >= 0 && k <= last && i >= 0 && i < len(q.views) // otherwise ready reports the model's mistake
+		known := k >= 0 && k <= last && i >= 0 && i < len(e.views) // otherwise ready reports the model's mistake
 		if known {
-			q.take(k, i, from, k < last)
+			e.take(k, i, from, k < last)
 		}
 		switch {
 		case k != last:
-		case known && q.lacks(i, from):
+		case known && e.lacks(i, from):
 			// An earlier group would still change a gradient that is about to be reduced.
 			early = fmt.Errorf("the model called Done for parameter %d in the last group first: call it in the order of the groups", i)
 		default:
 			ready(i, from)
 		}
 	}
-	return sink{q.bufs.staging.views, taken, func() error {
+	return sink{e.bufs.staging.views, taken, func() error {
 		if early != nil {
 			return early
 		}
 		// A gradient of the last group that was not declared complete is complete now.
-		for i := range q.views {
-			q.take(last, i, 0, false)
+		for i := range e.views {
+			e.take(last, i, 0, false)
 		}
-		return q.whole()
+		return e.whole()
 	}}
 }
 
 // begin prepares for the given number of microbatches, none of which is in the sums.
-func (q *exactAccumulator) begin(micros int) {
-	q.left = q.left[:0]
+func (e *exactAccumulator) begin(micros int) {
+	e.left = e.left[:0]
 	for range micros {
 		var left []int
-		for _, v := range q.views {
+		for _, v := range e.views {
 			left = append(left, len(v))
 		}
-		q.left = append(q.left, left)
+		e.left = append(e.left, left)
 	}
 }
 
 // lacks reports whether elements [from:] of parameter i are still missing in the sums, from any
 // microbatch before the last.
-func (q *exactAccumulator) lacks(i, from int) bool {
-	return slices.ContainsFunc(q.left[:len(q.left)-1], func(left []int) bool { return left[i] > from })
+func (e *exactAccumulator) lacks(i, from int) bool {
+	return slices.ContainsFunc(e.left[:len(e.left)-1], func(left []int) bool { return left[i] > from })
 }
 
 // take quantises the elements [from:] of the gradient of parameter i in microbatch k, and adds them
 // to the sums. It skips elements that were added before. If others is true, other microbatches
 // follow, and take zeroes the elements in the staging buffer.
-func (q *exactAccumulator) take(k, i, from int, others bool) {
-	end := q.left[k][i]
+func (e *exactAccumulator) take(k, i, from int, others bool) {
+	end := e.left[k][i]
 	if from < 0 || from >= end {
 		return
 	}
-	q.left[k][i] = from
-	part := q.bufs.staging.views[i][from:end]
-	q.peaks[i] = max(q.peaks[i], q.scale.Add(i, q.views[i][from:end], part))
+	e.left[k][i] = from
+	part := e.bufs.staging.views[i][from:end]
+	e.peaks[i] = max(e.peaks[i], e.scale.Add(i, e.views[i][from:end], part))
 	if others {
 		clear(part)
 	}
 }
 
 // whole returns an error if the model has not declared some gradient of some group complete.
-func (q *exactAccumulator) whole() error {
-	for k, left := range q.left {
+func (e *exactAccumulator) whole() error {
+	for k, left := range e.left {
 		if i := slices.IndexFunc(left, func(n int) bool { return n > 0 }); i >= 0 {
 			return fmt.Errorf("Done(%d, 0) of group %d was not called: a Grouped model has to call Done for every parameter in every group", i, k)
 		}
@@ -266,17 +266,17 @@ func (q *exactAccumulator) whole() error {
 }
 
 // reduce starts the reduction of bucket b, and with the last bucket also the reduction of the peaks.
-func (q *exactAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) pending {
-	p := collective.IAllReduce(ctx, c.long(), q.all[b.lo:b.hi], q.own[b.lo:b.hi], collective.Sum[int32])
+func (e *exactAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) pending {
+	p := collective.IAllReduce(ctx, c.long(), e.all[b.lo:b.hi], e.own[b.lo:b.hi], collective.Sum[int32])
 	if !b.last {
 		return p
 	}
-	return bothWaits{p, collective.IAllReduce(ctx, c.short(), q.step, q.peaks, collective.Max[exact.Peak])}
+	return bothWaits{p, collective.IAllReduce(ctx, c.short(), e.step, e.peaks, collective.Max[exact.Peak])}
 }
 
 // fault returns the first parameter with an infinite or NaN peak.
-func (q *exactAccumulator) fault() fault {
-	if i := exact.NotFinite(q.peaks); i >= 0 {
+func (e *exactAccumulator) fault() fault {
+	if i := exact.NotFinite(e.peaks); i >= 0 {
 		return faultGradient + fault(i)
 	}
 	return faultNone
@@ -284,11 +284,11 @@ func (q *exactAccumulator) fault() fault {
 
 // square returns the squared norm of the sums that the integers represent. The value of one unit of
 // parameter i is the mean of the integer 1 over one sample.
-func (q *exactAccumulator) square() float64 {
+func (e *exactAccumulator) square() float64 {
 	total := 0.0
-	for i, sums := range q.views {
+	for i, sums := range e.views {
 		var unit [1]float32
-		q.scale.Mean(i, unit[:], []int32{1}, 1)
+		e.scale.Mean(i, unit[:], []int32{1}, 1)
 		part := 0.0
 		for _, v := range sums {
 			part += square(float64(v))
@@ -301,13 +301,13 @@ func (q *exactAccumulator) square() float64 {
 // mean converts the integers to the mean gradient. If the peak of some rank exceeds the range of
 // the scale, integers may have overflowed. Then mean returns false, and the step is computed again
 // with the returned scale.
-func (q *exactAccumulator) mean(samples int64, _ func(i int) int) (exact.Scale, bool) {
-	next := q.scale.Next(q.step)
-	if !q.scale.Fits(q.step) {
+func (e *exactAccumulator) mean(samples int64, _ func(i int) int) (exact.Scale, bool) {
+	next := e.scale.Next(e.step)
+	if !e.scale.Fits(e.step) {
 		return next, false
 	}
-	for i, sums := range q.parts {
-		q.scale.Mean(i, q.bufs.staging.views[i], sums, samples)
+	for i, sums := range e.parts {
+		e.scale.Mean(i, e.bufs.staging.views[i], sums, samples)
 	}
 	return next, true
 }

@@ -56,26 +56,26 @@ const reductions = 2
 
 // predict predicts the step time with the additional members in others. If near is true, they are
 // on hosts of current members, and their own network measurements are ignored.
-func (o *stepModel) predict(others []elastic.Candidate, near bool) forecast {
-	costs := slices.Clone(o.costs)
+func (s *stepModel) predict(others []elastic.Candidate, near bool) forecast {
+	costs := slices.Clone(s.costs)
 	before, after := len(costs), len(costs)+len(others)
 	// A ring of n ranks has n-1 hops in each of its two rounds, and sends (n-1)/n of the bytes in
 	// each.
-	latency := scale(o.timing.latency, after-1, before-1)
-	flow := scale(o.timing.flow, (after-1)*before, (before-1)*after)
+	latency := scale(s.timing.latency, after-1, before-1)
+	flow := scale(s.timing.flow, (after-1)*before, (before-1)*after)
 	for _, c := range others {
-		costs = append(costs, o.cost(c))
+		costs = append(costs, s.cost(c))
 		if near {
 			continue
 		}
 		latency = max(latency, reductions*latencyPasses*bounded(float64(c.Delay))/2)
 		if c.Bandwidth > 0 {
-			bytes := 2 * float64(after-1) / float64(after) * float64(o.bytes)
+			bytes := 2 * float64(after-1) / float64(after) * float64(s.bytes)
 			flow = max(flow, bounded(bytes/float64(c.Bandwidth)*float64(time.Second)))
 		}
 	}
-	shares := settledShares(o.policy, costs, o.microbatches)
-	return forecast{time.Duration(loadbal.Slowest(costs, shares)), o.timing.fixed + latency + flow}
+	shares := settledShares(s.policy, costs, s.microbatches)
+	return forecast{time.Duration(loadbal.Slowest(costs, shares)), s.timing.fixed + latency + flow}
 }
 
 // settledShares returns the shares to which a policy converges if the costs stay constant: the
@@ -103,20 +103,20 @@ func scale(d time.Duration, num, den int) time.Duration {
 
 // cost returns the cost of a candidate. An unknown speed is taken to be the median of the
 // members.
-func (o *stepModel) cost(c elastic.Candidate) loadbal.Cost {
+func (s *stepModel) cost(c elastic.Candidate) loadbal.Cost {
 	cost := loadbal.Cost{Fixed: int64(bounded(float64(c.Fixed))), Min: 1, Max: max(0, c.Most)}
 	if c.Speed > 0 {
 		cost.Each = loadbal.Pace(c.Speed)
 	} else {
 		var each []int64
-		for _, m := range o.costs {
+		for _, m := range s.costs {
 			each = append(each, m.Each)
 		}
 		cost.Each = slices.Sorted(slices.Values(each))[len(each)/2]
 	}
 	// The bound keeps the sums of the forecast from overflowing, whatever speed the candidate
 	// claims.
-	cost.Each = min(cost.Each, int64(2*time.Hour)/int64(max(1, o.microbatches)))
+	cost.Each = min(cost.Each, int64(2*time.Hour)/int64(max(1, s.microbatches)))
 	return cost
 }
 
@@ -132,23 +132,23 @@ const minGain = 0.01
 
 // decide returns nil if steps get shorter with the candidate, or if the candidate's speed is
 // unknown. Otherwise it returns an error with both step times and the reason.
-func (o *stepModel) decide(a elastic.Application, microbatch int) error {
+func (s *stepModel) decide(a elastic.Application, microbatch int) error {
 	if a.Speed == 0 {
 		return nil
 	}
-	now := o.predict(a.Coming, a.Near)
+	now := s.predict(a.Coming, a.Near)
 	// While another load slows a rank down, the policy's costs may predict more than the measured
 	// time. Without the correction every candidate would seem to shorten steps.
-	if m := o.timing.slowest; m > 0 && len(a.Coming) == 0 {
+	if m := s.timing.slowest; m > 0 && len(a.Coming) == 0 {
 		now.computing = min(now.computing, m)
 	}
-	then := o.predict(append(slices.Clone(a.Coming), a.Candidate), a.Near)
+	then := s.predict(append(slices.Clone(a.Coming), a.Candidate), a.Near)
 	if float64(then.total()) < float64(now.total())*(1-minGain) {
 		return nil
 	}
 	return fmt.Errorf("a step would take %s with the newcomer and takes %s without (computing %s and %s); samples/s: the newcomer %.0f, the %d members %.0f",
 		formatMillis(then.total()), formatMillis(now.total()), formatMillis(then.computing), formatMillis(now.computing),
-		rate(o.cost(a.Candidate), microbatch), len(o.costs), rates(o.costs, microbatch))
+		rate(s.cost(a.Candidate), microbatch), len(s.costs), rates(s.costs, microbatch))
 }
 
 // rate returns the samples per second at cost c.
@@ -187,21 +187,21 @@ func (j admitter) Admit(a elastic.Application) error {
 }
 
 // restrict returns the model of the given subset of the members.
-func (o *stepModel) restrict(members []elastic.ID) *stepModel {
-	if len(members) == len(o.members) {
-		return o
+func (s *stepModel) restrict(members []elastic.ID) *stepModel {
+	if len(members) == len(s.members) {
+		return s
 	}
-	left := *o
+	left := *s
 	left.costs = nil
-	for rank, id := range o.members {
+	for rank, id := range s.members {
 		if slices.Contains(members, id) {
-			left.costs = append(left.costs, o.costs[rank])
+			left.costs = append(left.costs, s.costs[rank])
 		}
 	}
-	before, after := len(o.costs), len(left.costs)
+	before, after := len(s.costs), len(left.costs)
 	// slowest was measured with all members, so it does not apply to the subset.
 	left.timing.slowest = 0
-	left.timing.latency = scale(o.timing.latency, after-1, before-1)
-	left.timing.flow = scale(o.timing.flow, (after-1)*before, (before-1)*after)
+	left.timing.latency = scale(s.timing.latency, after-1, before-1)
+	left.timing.flow = scale(s.timing.flow, (after-1)*before, (before-1)*after)
 	return &left
 }

@@ -86,9 +86,9 @@ func newSlope() *slope {
 	return m
 }
 
-func (m *slope) Params() []trainer.Param { return m.params }
+func (s *slope) Params() []trainer.Param { return s.params }
 
-func (m *slope) Model() trainer.Model { return trainer.ModelOf(m) }
+func (s *slope) Model() trainer.Model { return trainer.ModelOf(s) }
 
 func (m *slope) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
 	if m.pace > 0 {
@@ -176,29 +176,29 @@ func (a *arena) start(self elastic.Member, first []elastic.Member) *actor {
 }
 
 // run is the main function of the process.
-func (x *actor) run(ctx context.Context, first []elastic.Member) error {
-	cfg := elastic.Config{Endpoint: x.endpoint(x.self), Peers: first, Sink: &x.arena.events, RejoinTimeout: 5 * time.Second}
+func (a *actor) run(ctx context.Context, first []elastic.Member) error {
+	cfg := elastic.Config{Endpoint: a.endpoint(a.self), Peers: first, Sink: &a.arena.events, RejoinTimeout: 5 * time.Second}
 	cfg.Reopen = func(context.Context) (elastic.Endpoint, error) {
-		x.reopened++
-		x.muted.Store(false)
-		return x.endpoint(elastic.Member{ID: x.self.ID + "-again", Index: x.self.Index}), nil
+		a.reopened++
+		a.muted.Store(false)
+		return a.endpoint(elastic.Member{ID: a.self.ID + "-again", Index: a.self.Index}), nil
 	}
-	if x.arena.retry != nil {
-		cfg.OnRetry = func(_ context.Context, r elastic.Retry) (func(), error) { return x.arena.retry(x, r) }
+	if a.arena.retry != nil {
+		cfg.OnRetry = func(_ context.Context, r elastic.Retry) (func(), error) { return a.arena.retry(a, r) }
 	}
 	if first == nil {
-		cfg.Contacts = x.arena.training
+		cfg.Contacts = a.arena.training
 	}
 	g, err := elastic.Join(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	x.group = g
-	model := x.arena.given(x.trained.Model())
-	if x.train != nil {
-		return errors.Join(x.train(ctx, g, model), g.Close())
+	a.group = g
+	model := a.arena.given(a.trained.Model())
+	if a.train != nil {
+		return errors.Join(a.train(ctx, g, model), g.Close())
 	}
-	return errors.Join(trainer.Run(ctx, g, model, x.cfg), g.Close())
+	return errors.Join(trainer.Run(ctx, g, model, a.cfg), g.Close())
 }
 
 // given returns the model to pass to Run: m, or a wrapper of m if a.wraps is set.
@@ -212,9 +212,9 @@ func (a *arena) given(m trainer.Model) trainer.Model {
 }
 
 // endpoint returns the endpoint of one identity of the process.
-func (x *actor) endpoint(self elastic.Member) elastic.Endpoint {
-	ep := x.arena.network.Endpoint(self)
-	ep.Network = watched{ep.Network, x}
+func (a *actor) endpoint(self elastic.Member) elastic.Endpoint {
+	ep := a.arena.network.Endpoint(self)
+	ep.Network = watched{ep.Network, a}
 	return ep
 }
 
@@ -232,17 +232,17 @@ func (a *arena) training() []elastic.Member {
 }
 
 // kill ends the process.
-func (x *actor) kill() {
-	if !x.killed.Swap(true) {
-		x.arena.network.Kill(x.self.ID)
+func (a *actor) kill() {
+	if !a.killed.Swap(true) {
+		a.arena.network.Kill(a.self.ID)
 	}
 }
 
 // sending counts a control message or a data message of the process, and kills the process at the
 // message killAt.
-func (x *actor) sending() {
-	if n := x.sent.Add(1); n == x.killAt.Load() {
-		x.kill()
+func (a *actor) sending() {
+	if n := a.sent.Add(1); n == a.killAt.Load() {
+		a.kill()
 	}
 }
 
@@ -253,20 +253,20 @@ type watched struct {
 	x *actor
 }
 
-func (c watched) Send(ctx context.Context, to elastic.ID, msg []byte) error {
-	c.x.sending()
-	if c.x.muted.Load() {
+func (w watched) Send(ctx context.Context, to elastic.ID, msg []byte) error {
+	w.x.sending()
+	if w.x.muted.Load() {
 		return nil
 	}
-	return c.Network.Send(ctx, to, msg)
+	return w.Network.Send(ctx, to, msg)
 }
 
-func (c watched) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
-	t, err := c.Network.Connect(ctx, v, self)
+func (w watched) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
+	t, err := w.Network.Connect(ctx, v, self)
 	if err != nil {
 		return nil, err
 	}
-	return sharingTransport{t, c.x}, nil
+	return sharingTransport{t, w.x}, nil
 }
 
 type sharingTransport struct {
@@ -274,9 +274,9 @@ type sharingTransport struct {
 	x *actor
 }
 
-func (t sharingTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
-	t.x.sending()
-	return t.Transport.Send(ctx, to, e, buf)
+func (s sharingTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
+	s.x.sending()
+	return s.Transport.Send(ctx, to, e, buf)
 }
 
 // Shared returns the shared memory of the wrapped transport, or nil if the transport has none.

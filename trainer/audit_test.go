@@ -22,12 +22,12 @@ type crooked struct {
 	spoil func(grad [][]float32)
 }
 
-func (m crooked) Model() trainer.Model { return trainer.ModelOf(m) }
+func (c crooked) Model() trainer.Model { return trainer.ModelOf(c) }
 
-func (m crooked) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	loss, err := m.slope.Accumulate(grad, samples, func(int) {})
-	if m.wrong() {
-		m.spoil(grad)
+func (c crooked) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	loss, err := c.slope.Accumulate(grad, samples, func(int) {})
+	if c.wrong() {
+		c.spoil(grad)
 	}
 	for i := len(grad) - 1; i >= 0; i-- {
 		done(i)

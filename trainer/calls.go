@@ -72,53 +72,53 @@ func newCall(m Model, p stepPlan, micros []int, sums accumulator) *call {
 }
 
 // run calls the model and then ends the sink.
-func (l *call) run(m Model) error {
-	l.begun = time.Now()
-	loss, err := m.Gradient(NewBatch(l.groups, Gate{Step: l.step, Wait: l.wait, Grad: l.grad, Done: l.done, Loss: l.addLoss,
-		Err: l.err}))
-	l.open()
+func (c *call) run(m Model) error {
+	c.begun = time.Now()
+	loss, err := m.Gradient(NewBatch(c.groups, Gate{Step: c.step, Wait: c.wait, Grad: c.grad, Done: c.done, Loss: c.addLoss,
+		Err: c.err}))
+	c.open()
 	if err == nil {
-		err = l.wrong
+		err = c.wrong
 	}
 	if err == nil && m.Waits {
-		err = l.unread(m.Params)
+		err = c.unread(m.Params)
 	}
 	if err != nil {
 		return err
 	}
-	l.addLoss(len(l.losses)-1, loss)
-	return l.sink.end()
+	c.addLoss(len(c.losses)-1, loss)
+	return c.sink.end()
 }
 
 // wait implements Batch.Wait.
-func (l *call) wait(i, from int) {
+func (c *call) wait(i, from int) {
 	switch {
-	case i < 0 || i >= len(l.asked) || from < 0:
-		l.wrong = fmt.Errorf("the model called Wait(%d, %d): want a parameter from 0 to %d, and an element from 0 on", i, from, len(l.asked)-1)
-	case from < l.asked[i]:
-		l.asked[i] = from
-		if l.coming == nil {
+	case i < 0 || i >= len(c.asked) || from < 0:
+		c.wrong = fmt.Errorf("the model called Wait(%d, %d): want a parameter from 0 to %d, and an element from 0 on", i, from, len(c.asked)-1)
+	case from < c.asked[i]:
+		c.asked[i] = from
+		if c.coming == nil {
 			return
 		}
-		if err := l.coming(i, from); err != nil {
+		if err := c.coming(i, from); err != nil {
 			// The result of this call will be discarded, so the call waits for no further sums.
-			l.useless, l.coming = err, nil
+			c.useless, c.coming = err, nil
 		}
 	}
 }
 
 // err implements Batch.Err. A reason to discard the result is kept until the call ends: a result
 // that was declared useless is never used later.
-func (l *call) err() error {
-	if l.useless == nil && l.opening != nil {
-		l.useless = l.broken()
+func (c *call) err() error {
+	if c.useless == nil && c.opening != nil {
+		c.useless = c.broken()
 	}
-	return l.useless
+	return c.useless
 }
 
 // unread returns an error for the first parameter that the model has not waited for.
-func (l *call) unread(params []Param) error {
-	for i, left := range l.asked {
+func (c *call) unread(params []Param) error {
+	for i, left := range c.asked {
 		if left > 0 {
 			return fmt.Errorf("the model did not call Wait(%d, 0) for %s: call it before each parameter is read, or leave Model.Waits unset", i, params[i].Name)
 		}
@@ -127,24 +127,24 @@ func (l *call) unread(params []Param) error {
 }
 
 // open provides the sink at the first gradient of the call.
-func (l *call) open() {
-	if find := l.opening; find != nil {
-		l.coming, l.opening = nil, nil
+func (c *call) open() {
+	if find := c.opening; find != nil {
+		c.coming, c.opening = nil, nil
 		find()
 	}
 }
 
 // grad implements Batch.Grad.
-func (l *call) grad(i int) []float32 {
-	l.open()
-	return l.sink.grad[i]
+func (c *call) grad(i int) []float32 {
+	c.open()
+	return c.sink.grad[i]
 }
 
 // done implements Batch.Done.
-func (l *call) done(group, i, from int) {
-	l.open()
-	l.sink.done(group, i, from)
+func (c *call) done(group, i, from int) {
+	c.open()
+	c.sink.done(group, i, from)
 }
 
 // addLoss implements Batch.Loss.
-func (l *call) addLoss(group int, sum float64) { l.losses[group] += sum }
+func (c *call) addLoss(group int, sum float64) { c.losses[group] += sum }

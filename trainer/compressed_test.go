@@ -38,9 +38,9 @@ func newFading() *fading {
 	return m
 }
 
-func (m *fading) Params() []trainer.Param { return m.params }
+func (f *fading) Params() []trainer.Param { return f.params }
 
-func (m *fading) Model() trainer.Model { return trainer.ModelOf(m) }
+func (f *fading) Model() trainer.Model { return trainer.ModelOf(f) }
 
 // sloped returns an element of the gradient in a step.
 func sloped(step int64, i, j int) float64 {
@@ -50,12 +50,12 @@ func sloped(step int64, i, j int) float64 {
 	return math.Sin(float64(step)*3+float64(i*17+j*7)) * float64(1+j%9)
 }
 
-func (m *fading) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	<-time.After(m.pace)
+func (f *fading) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	<-time.After(f.pace)
 	for i := len(grad) - 1; i >= 0; i-- {
 		for j := range grad[i] {
-			if !m.mute {
-				grad[i][j] += float32(float64(len(samples)) * sloped(m.step, i, j))
+			if !f.mute {
+				grad[i][j] += float32(float64(len(samples)) * sloped(f.step, i, j))
 			}
 		}
 		done(i)
@@ -72,10 +72,10 @@ func fade(coding string) trainer.Config {
 }
 
 // fading gives an actor a fading model. The function begin is called at each step.
-func (x *actor) fading(begin func(step int64)) *fading {
+func (a *actor) fading(begin func(step int64)) *fading {
 	m := newFading()
-	x.trained = m
-	x.cfg.Hooks.OnBegin = func(step int64) {
+	a.trained = m
+	a.cfg.Hooks.OnBegin = func(step int64) {
 		m.step = step
 		if begin != nil {
 			begin(step)

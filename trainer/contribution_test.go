@@ -20,17 +20,17 @@ type traced struct {
 	fail   error
 }
 
-func (m traced) Params() []Param { return m.params }
+func (t traced) Params() []Param { return t.params }
 
-func (m traced) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+func (t traced) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
 	for i := len(grad) - 1; i >= 0; i-- {
 		for j := range grad[i] {
 			grad[i][j] += float32(len(samples))
 		}
-		*m.trace = append(*m.trace, "backward "+m.params[i].Name)
+		*t.trace = append(*t.trace, "backward "+t.params[i].Name)
 		done(i)
 	}
-	return m.loss, m.fail
+	return t.loss, t.fail
 }
 
 // follower is an observer of a state that only advances the open step when the state advances.

@@ -68,15 +68,15 @@ type pointReport struct {
 const pointReportWords = 4 + 3*maxSums
 
 // words encodes the report.
-func (v pointReport) words() []int64 {
+func (p pointReport) words() []int64 {
 	w := make([]int64, pointReportWords)
-	for i, flag := range []bool{v.decided, v.stop, v.keep, v.concluded} {
+	for i, flag := range []bool{p.decided, p.stop, p.keep, p.concluded} {
 		if flag {
 			w[0] |= 1 << i
 		}
 	}
-	w[1], w[2], w[3] = v.seen, v.kept, int64(len(v.sums))
-	for i, s := range v.sums {
+	w[1], w[2], w[3] = p.seen, p.kept, int64(len(p.sums))
+	for i, s := range p.sums {
 		putScore(w[4+3*i:], s)
 	}
 	return w

@@ -72,9 +72,9 @@ type seeing struct {
 	tell func(samples []int)
 }
 
-func (m seeing) Model() trainer.Model {
-	return around(m.slope.Model(), func(b *trainer.Batch, gradient func(b *trainer.Batch) (float64, error)) (float64, error) {
-		m.tell(b.Samples())
+func (s seeing) Model() trainer.Model {
+	return around(s.slope.Model(), func(b *trainer.Batch, gradient func(b *trainer.Batch) (float64, error)) (float64, error) {
+		s.tell(b.Samples())
 		return gradient(b)
 	})
 }
@@ -281,9 +281,9 @@ type lookingUp struct {
 	before func(b *trainer.Batch) error
 }
 
-func (m lookingUp) Model() trainer.Model {
-	return around(m.slope.Model(), func(b *trainer.Batch, gradient func(b *trainer.Batch) (float64, error)) (float64, error) {
-		if err := m.before(b); err != nil {
+func (l lookingUp) Model() trainer.Model {
+	return around(l.slope.Model(), func(b *trainer.Batch, gradient func(b *trainer.Batch) (float64, error)) (float64, error) {
+		if err := l.before(b); err != nil {
 			return 0, err
 		}
 		return gradient(b)

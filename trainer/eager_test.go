@@ -39,53 +39,53 @@ func newEager() *eager {
 	return m
 }
 
-func (m *eager) Model() trainer.Model {
-	return trainer.Model{Params: m.params, Gradient: m.gradient, Waits: true}
+func (e *eager) Model() trainer.Model {
+	return trainer.Model{Params: e.params, Gradient: e.gradient, Waits: true}
 }
 
 // begin records a try at a step.
-func (m *eager) begin() { m.tries, m.calls = m.tries+1, 0 }
+func (e *eager) begin() { e.tries, e.calls = e.tries+1, 0 }
 
-func (m *eager) gradient(b *trainer.Batch) (float64, error) {
-	if err := m.forward(b); err != nil {
+func (e *eager) gradient(b *trainer.Batch) (float64, error) {
+	if err := e.forward(b); err != nil {
 		return 0, err
 	}
-	return m.backward(b, m.gradients(b))
+	return e.backward(b, e.gradients(b))
 }
 
 // forward reads the parameters, and waits until there is memory for gradients. It returns the result
 // of Batch.Err.
-func (m *eager) forward(b *trainer.Batch) error {
-	m.calls++
-	before := m.tries
-	m.seen = make([][]float32, len(m.params))
+func (e *eager) forward(b *trainer.Batch) error {
+	e.calls++
+	before := e.tries
+	e.seen = make([][]float32, len(e.params))
 	var left []int
-	for i := range m.params {
-		if m.reading != nil {
-			i = len(m.params) - 1 - i
+	for i := range e.params {
+		if e.reading != nil {
+			i = len(e.params) - 1 - i
 		}
-		if left != nil || !m.read(b, i) {
+		if left != nil || !e.read(b, i) {
 			left = append(left, i)
 		}
 	}
 	b.Grad(0)
 	useless := b.Err()
-	if m.tries != before || useless != nil {
-		m.passes.Add(1)
+	if e.tries != before || useless != nil {
+		e.passes.Add(1)
 	}
-	if m.tries != before && useless == nil {
-		m.resumed.Add(1)
+	if e.tries != before && useless == nil {
+		e.resumed.Add(1)
 	}
 	for _, i := range left {
 		b.Wait(i, 0)
-		<-time.After(m.pace / 4)
+		<-time.After(e.pace / 4)
 	}
-	for i, p := range m.params {
-		if m.seen[i] != nil && !slices.Equal(p.Data, m.seen[i]) && useless == nil {
-			m.wrong.Store(true)
+	for i, p := range e.params {
+		if e.seen[i] != nil && !slices.Equal(p.Data, e.seen[i]) && useless == nil {
+			e.wrong.Store(true)
 		}
 	}
-	if m.deaf {
+	if e.deaf {
 		return nil
 	}
 	return useless
@@ -93,46 +93,46 @@ func (m *eager) forward(b *trainer.Batch) error {
 
 // read reads parameter i from its end to its beginning. It returns false if it stops in the
 // middle.
-func (m *eager) read(b *trainer.Batch, i int) bool {
-	p := m.params[i]
+func (e *eager) read(b *trainer.Batch, i int) bool {
+	p := e.params[i]
 	half := len(p.Data) / 2
 	b.Wait(i, half)
 	second := slices.Clone(p.Data[half:])
-	if m.reading != nil {
-		m.reading(i)
+	if e.reading != nil {
+		e.reading(i)
 	}
-	if i > 0 && i == m.broken {
+	if i > 0 && i == e.broken {
 		return false
 	}
 	b.Wait(i, 0)
 	b.Wait(i, half) // a model may wait again
 	b.Wait(i, 0)
-	m.seen[i] = append(slices.Clone(p.Data[:half]), second...)
-	<-time.After(m.pace / 4)
+	e.seen[i] = append(slices.Clone(p.Data[:half]), second...)
+	<-time.After(e.pace / 4)
 	return true
 }
 
 // gradients returns the gradient memory of a batch.
-func (m *eager) gradients(b *trainer.Batch) (grad [][]float32) {
-	for i := range m.params {
+func (e *eager) gradients(b *trainer.Batch) (grad [][]float32) {
+	for i := range e.params {
 		grad = append(grad, b.Grad(i))
 	}
 	return grad
 }
 
-func (m *eager) backward(b *trainer.Batch, grad [][]float32) (float64, error) {
-	<-time.After(m.pace)
+func (e *eager) backward(b *trainer.Batch, grad [][]float32) (float64, error) {
+	<-time.After(e.pace)
 	for i := len(grad) - 1; i >= 0; i-- {
 		for _, s := range b.Samples() {
 			for j := range grad[i] {
 				grad[i][j] += element(s, i, j)
 			}
-			if i == 1 && slices.Contains(m.bad, s) {
-				grad[i][0] += m.worse
+			if i == 1 && slices.Contains(e.bad, s) {
+				grad[i][0] += e.worse
 			}
 		}
-		if i == 1 && m.gap > 0 {
-			<-time.After(m.gap)
+		if i == 1 && e.gap > 0 {
+			<-time.After(e.gap)
 		}
 		b.Done(i, 0)
 	}
@@ -142,8 +142,8 @@ func (m *eager) backward(b *trainer.Batch, grad [][]float32) (float64, error) {
 // lazy is an eager model that does not declare Waits.
 type lazy struct{ *eager }
 
-func (m lazy) Model() trainer.Model {
-	model := m.eager.Model()
+func (l lazy) Model() trainer.Model {
+	model := l.eager.Model()
 	model.Waits = false
 	return model
 }

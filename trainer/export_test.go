@@ -44,11 +44,11 @@ func NewSharingReducer(n int) *SharingReducer {
 }
 
 // Migrate prepares the reducer for a session, as a run does.
-func (h *SharingReducer) Migrate(c *collective.Comm) { h.reducer.migrate(c) }
+func (s *SharingReducer) Migrate(c *collective.Comm) { s.reducer.migrate(c) }
 
 // Vectors returns the gradients of this rank, and the vector that receives the sums.
-func (h *SharingReducer) Vectors() (own, staging []float32) {
-	return h.sums.own.flat, h.sums.bufs.staging.flat
+func (s *SharingReducer) Vectors() (own, staging []float32) {
+	return s.sums.own.flat, s.sums.bufs.staging.flat
 }
 
 // SharedVectors returns the number of vectors that lie in memory shared by the ranks of c. mode is "plain", "exact" or the name
@@ -86,7 +86,7 @@ func RunOnDisk(ctx context.Context, g *elastic.Group, m Model, cfg Config, wrap 
 func SeedAudits(c *Config, seed uint64) { c.Gradients.auditSeed = seed }
 
 // Leave frees all shared memory.
-func (h *SharingReducer) Leave() error { return h.reducer.leave() }
+func (s *SharingReducer) Leave() error { return s.reducer.leave() }
 
 // ReduceInOrder reduces gradients of one-element parameters in exact mode. The gradients become complete in the given order, and
 // each call ends before the next begins. The peak of parameter i is i+1, and is known only when its gradient is complete.

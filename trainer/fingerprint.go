@@ -17,8 +17,8 @@ type fingerprint struct {
 }
 
 // String describes the state for an error.
-func (s fingerprint) String() string {
-	return fmt.Sprintf("digest %016x after step %d", s.digest, s.committed)
+func (f fingerprint) String() string {
+	return fmt.Sprintf("digest %016x after step %d", f.digest, f.committed)
 }
 
 // differing returns the state that most ranks have, and the ranks with another state. Of equally

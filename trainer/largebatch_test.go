@@ -21,18 +21,18 @@ type broad struct {
 	done   []int // samples of each call
 }
 
-func (m *broad) Model() trainer.Model {
-	model := m.eager.Model()
-	model.MaxSamples, model.Gradient = m.most, m.gradient
+func (b *broad) Model() trainer.Model {
+	model := b.eager.Model()
+	model.MaxSamples, model.Gradient = b.most, b.gradient
 	return model
 }
 
 // fits records a call, and fails if the call exceeds the memory.
-func (m *broad) fits(samples []int) error {
-	if m.memory > 0 && len(samples) > m.memory {
+func (b *broad) fits(samples []int) error {
+	if b.memory > 0 && len(samples) > b.memory {
 		return fmt.Errorf("%d samples: %w", len(samples), trainer.ErrOutOfMemory)
 	}
-	m.done = append(m.done, len(samples))
+	b.done = append(b.done, len(samples))
 	return nil
 }
 
@@ -80,43 +80,43 @@ type mistake struct {
 	ends  func(b *trainer.Batch) // the last action of the model in a call
 }
 
-func (m perMicrobatch) Model() trainer.Model {
-	model := m.broad.Model()
-	model.Grouped, model.Gradient = true, m.gradient
+func (p perMicrobatch) Model() trainer.Model {
+	model := p.broad.Model()
+	model.Grouped, model.Gradient = true, p.gradient
 	return model
 }
 
-func (m perMicrobatch) gradient(b *trainer.Batch) (float64, error) {
+func (p perMicrobatch) gradient(b *trainer.Batch) (float64, error) {
 	if len(b.Groups()) == 1 {
-		return m.broad.gradient(b)
+		return p.broad.gradient(b)
 	}
-	if err := m.forward(b); err != nil {
+	if err := p.forward(b); err != nil {
 		return 0, err
 	}
-	grad := m.gradients(b)
-	if err := m.fits(b.Samples()); err != nil {
+	grad := p.gradients(b)
+	if err := p.fits(b.Samples()); err != nil {
 		grad[0][0] = 1e9
 		return 0, err
 	}
-	<-time.After(m.pace)
+	<-time.After(p.pace)
 	for i := len(grad) - 1; i >= 0; i-- {
 		for k, g := range b.Groups() {
-			if m.wrong.skips == nil || !m.wrong.skips(k, i) {
-				m.add(g, i, grad[i])
+			if p.wrong.skips == nil || !p.wrong.skips(k, i) {
+				p.add(g, i, grad[i])
 			}
 		}
 	}
 	for _, g := range b.Groups() {
 		g.Loss(float64(len(g.Samples())))
 	}
-	if m.wrong.ends != nil {
-		m.wrong.ends(b)
+	if p.wrong.ends != nil {
+		p.wrong.ends(b)
 	}
 	return 0, nil
 }
 
 // add adds the gradient of parameter i for a batch, in two pieces.
-func (m perMicrobatch) add(g *trainer.Batch, i int, grad []float32) {
+func (p perMicrobatch) add(g *trainer.Batch, i int, grad []float32) {
 	for _, s := range g.Samples() {
 		for j := range grad {
 			grad[j] += element(s, i, j)
@@ -326,8 +326,8 @@ func TestWholeSharesAreNotExact(t *testing.T) {
 // undivided is a broad model with Whole.
 type undivided struct{ *broad }
 
-func (m undivided) Model() trainer.Model {
-	model := m.broad.Model()
+func (u undivided) Model() trainer.Model {
+	model := u.broad.Model()
 	model.Whole = true
 	return model
 }

@@ -25,15 +25,15 @@ func linkCostOf(cost int64) linkCost {
 
 // micros returns the cost in microseconds per MiB, the inverse of linkCostOf; 0 for an unknown
 // cost.
-func (p linkCost) micros() int64 {
-	if p == 0 {
+func (l linkCost) micros() int64 {
+	if l == 0 {
 		return 0
 	}
-	return (8 + int64(p-1)%8) << (int64(p-1) / 8)
+	return (8 + int64(l-1)%8) << (int64(l-1) / 8)
 }
 
 // differs reports whether two costs differ by more than measurement noise, or only one is known.
-func (p linkCost) differs(q linkCost) bool { return p == 0 != (q == 0) || p > q+1 || q > p+1 }
+func (l linkCost) differs(q linkCost) bool { return l == 0 != (q == 0) || l > q+1 || q > l+1 }
 
 // linkUpdates are the measured links in a rank's report: up to maxLinkUpdates links to that rank. A
 // word has two entries of 32 bits. An entry has the cost in the low 8 bits, and the sending rank
@@ -45,14 +45,14 @@ type linkUpdates [maxLinkUpdates / 2]int64
 const maxLinkUpdates = 4
 
 // put writes entry i, which must be empty.
-func (n *linkUpdates) put(i, from int, p linkCost) {
-	n[i/2] |= (int64(from+1)<<8 | int64(p)) << (i % 2 * 32)
+func (l *linkUpdates) put(i, from int, p linkCost) {
+	l[i/2] |= (int64(from+1)<<8 | int64(p)) << (i % 2 * 32)
 }
 
 // each calls visit for each entry.
-func (n linkUpdates) each(visit func(from int, p linkCost)) {
+func (l linkUpdates) each(visit func(from int, p linkCost)) {
 	for i := range maxLinkUpdates {
-		if w := uint32(n[i/2] >> (i % 2 * 32)); w != 0 {
+		if w := uint32(l[i/2] >> (i % 2 * 32)); w != 0 {
 			visit(int(w>>8)-1, linkCost(w))
 		}
 	}

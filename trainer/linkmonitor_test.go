@@ -34,15 +34,15 @@ type fakeMeter struct {
 	arrived []transport.Arrival
 }
 
-func (m *fakeMeter) Arrived() []transport.Arrival {
-	all := m.arrived
-	m.arrived = make([]transport.Arrival, len(all))
+func (f *fakeMeter) Arrived() []transport.Arrival {
+	all := f.arrived
+	f.arrived = make([]transport.Arrival, len(all))
 	return all
 }
 
-func (m *fakeMeter) Probe(to, bytes int) {
-	m.web.probed += bytes
-	m.web.send(m.self, to, bytes)
+func (f *fakeMeter) Probe(to, bytes int) {
+	f.web.probed += bytes
+	f.web.send(f.self, to, bytes)
 }
 
 // send records the arrival of bytes over a link.

@@ -28,22 +28,22 @@ func lossOf(x float64) lossSum {
 }
 
 // negated returns -s.
-func (s lossSum) negated() lossSum {
-	lo, borrow := bits.Sub64(0, s.Lo, 0)
-	return lossSum{-s.Hi - int64(borrow), lo}
+func (l lossSum) negated() lossSum {
+	lo, borrow := bits.Sub64(0, l.Lo, 0)
+	return lossSum{-l.Hi - int64(borrow), lo}
 }
 
-// plus returns s + t.
-func (s lossSum) plus(t lossSum) lossSum {
-	lo, carry := bits.Add64(s.Lo, t.Lo, 0)
-	return lossSum{s.Hi + t.Hi + int64(carry), lo}
+// plus returns l + t.
+func (l lossSum) plus(t lossSum) lossSum {
+	lo, carry := bits.Add64(l.Lo, t.Lo, 0)
+	return lossSum{l.Hi + t.Hi + int64(carry), lo}
 }
 
-// float returns the float64 nearest to s, or a neighbour of that float64.
-func (s lossSum) float() float64 {
+// float returns the float64 nearest to l, or a neighbour of that float64.
+func (l lossSum) float() float64 {
 	sign := 1.0
-	if s.Hi < 0 {
-		s, sign = s.negated(), -1
+	if l.Hi < 0 {
+		l, sign = l.negated(), -1
 	}
-	return sign * (float64(uint64(s.Hi)) + math.Ldexp(float64(s.Lo), -64))
+	return sign * (float64(uint64(l.Hi)) + math.Ldexp(float64(l.Lo), -64))
 }

@@ -43,12 +43,12 @@ func (e *noise) observe(reports []rankReport, mean float64) {
 }
 
 // scale returns the noise scale in samples; 0 if it is not known.
-func (e *noise) scale() float64 {
+func (n *noise) scale() float64 {
 	// Estimates of few steps may be negative or zero; then the noise scale is unknown.
-	if e.trace <= 0 || e.signal <= 0 || math.IsInf(e.trace/e.signal, 0) {
+	if n.trace <= 0 || n.signal <= 0 || math.IsInf(n.trace/n.signal, 0) {
 		return 0
 	}
-	return e.trace / e.signal
+	return n.trace / n.signal
 }
 
 // noiseElements bounds the cost of the norms: the average number of elements per step.
@@ -66,7 +66,7 @@ func newNoise(elements int, sparse bool) noise {
 }
 
 // due reports whether the norms of a step are measured.
-func (e *noise) due(step int64) bool { return e.every > 0 && step%e.every == 0 }
+func (n *noise) due(step int64) bool { return n.every > 0 && step%n.every == 0 }
 
 // square returns x*x.
 func square(x float64) float64 { return x * x }

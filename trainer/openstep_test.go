@@ -67,9 +67,9 @@ type counted struct {
 	after func(samples []int) error
 }
 
-func (m counted) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	loss, _ := m.ramp.Accumulate(grad, samples, done)
-	return loss, m.after(samples)
+func (c counted) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	loss, _ := c.ramp.Accumulate(grad, samples, done)
+	return loss, c.after(samples)
 }
 
 // A session breaks while this peer computes. In the next session the computed microbatches count, and the peer computes the rest.
@@ -142,9 +142,9 @@ func TestTooLargeShares(t *testing.T) {
 // ramp is a model whose gradients depend on the sample and the element.
 type ramp struct{ params []Param }
 
-func (m ramp) Params() []Param { return m.params }
+func (r ramp) Params() []Param { return r.params }
 
-func (m ramp) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+func (r ramp) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
 	for i, g := range grad {
 		for j := range g {
 			for _, s := range samples {

@@ -33,9 +33,9 @@ type careless struct {
 	tells []int
 }
 
-func (m careless) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	loss, err := m.traced.Accumulate(grad, samples, func(int) {})
-	for _, i := range m.tells {
+func (c careless) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	loss, err := c.traced.Accumulate(grad, samples, func(int) {})
+	for _, i := range c.tells {
 		done(i)
 	}
 	return loss, err

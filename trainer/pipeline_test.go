@@ -280,11 +280,11 @@ type spy struct {
 	tell func(samples []int)
 }
 
-func (m spy) Model() trainer.Model {
-	model := m.eager.Model()
+func (s spy) Model() trainer.Model {
+	model := s.eager.Model()
 	gradient := model.Gradient
 	model.Gradient = func(b *trainer.Batch) (float64, error) {
-		m.tell(b.Samples())
+		s.tell(b.Samples())
 		return gradient(b)
 	}
 	return model

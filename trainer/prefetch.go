@@ -37,36 +37,36 @@ func newPrefetcher(read func(ctx context.Context, samples []int)) *prefetcher {
 
 // start starts the goroutine. The returned function ends it, and waits until the last call of
 // Model.Prefetch has returned.
-func (a *prefetcher) start(ctx context.Context) (stop func()) {
-	if a.box == nil {
+func (p *prefetcher) start(ctx context.Context) (stop func()) {
+	if p.box == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	a.working.Go(func() { a.work(ctx) })
+	p.working.Go(func() { p.work(ctx) })
 	return func() {
 		cancel()
-		a.working.Wait()
+		p.working.Wait()
 	}
 }
 
 // want replaces the list of needs. Only one goroutine calls want, so after the select the channel is
 // empty, and the send does not block.
-func (a *prefetcher) want(needs []need) {
+func (p *prefetcher) want(needs []need) {
 	select {
-	case <-a.box:
+	case <-p.box:
 	default:
 	}
-	a.box <- needs
+	p.box <- needs
 }
 
 // work executes the lists until ctx ends.
-func (a *prefetcher) work(ctx context.Context) {
+func (p *prefetcher) work(ctx context.Context) {
 	for ctx.Err() == nil { // select may take the box although ctx has ended
 		select {
 		case <-ctx.Done():
-		case needs := <-a.box:
-			if samples := a.fresh(needs); len(samples) > 0 {
-				a.read(ctx, samples)
+		case needs := <-p.box:
+			if samples := p.fresh(needs); len(samples) > 0 {
+				p.read(ctx, samples)
 			}
 		}
 	}
@@ -74,12 +74,12 @@ func (a *prefetcher) work(ctx context.Context) {
 
 // fresh returns the needed samples that have not been requested, in the order of their use, and
 // records them as requested. It drops the records of steps that are not in needs.
-func (a *prefetcher) fresh(needs []need) []int {
+func (p *prefetcher) fresh(needs []need) []int {
 	var samples []int
 	var asked []need
 	for _, n := range needs {
 		known := ledger.NewSet(n.plan.microbatches)
-		for _, before := range a.asked {
+		for _, before := range p.asked {
 			if before.plan.step == n.plan.step {
 				known = before.micros
 			}
@@ -90,6 +90,6 @@ func (a *prefetcher) fresh(needs []need) []int {
 		}
 		asked = append(asked, need{n.plan, known})
 	}
-	a.asked = asked
+	p.asked = asked
 	return samples
 }

@@ -38,51 +38,51 @@ type micro struct {
 }
 
 // Prefetch records the call.
-func (m *reader) Prefetch(ctx context.Context, samples []int) {
-	m.mu.Lock()
-	m.named = append(m.named, samples...)
-	m.calls = append(m.calls, slices.Clone(samples))
-	m.busy++
-	m.most = max(m.most, m.busy)
-	m.mu.Unlock()
-	if m.prefetch != nil {
-		m.prefetch(ctx)
+func (r *reader) Prefetch(ctx context.Context, samples []int) {
+	r.mu.Lock()
+	r.named = append(r.named, samples...)
+	r.calls = append(r.calls, slices.Clone(samples))
+	r.busy++
+	r.most = max(r.most, r.busy)
+	r.mu.Unlock()
+	if r.prefetch != nil {
+		r.prefetch(ctx)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.busy--
-	m.ended++
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy--
+	r.ended++
 }
 
 // Model returns a model that records calls in the reader.
-func (m *reader) Model() trainer.Model {
-	model := m.below.Model()
+func (r *reader) Model() trainer.Model {
+	model := r.below.Model()
 	gradient := model.Gradient
-	model.Prefetch = m.Prefetch
+	model.Prefetch = r.Prefetch
 	model.Gradient = func(b *trainer.Batch) (float64, error) {
-		m.take(b.Samples())
+		r.take(b.Samples())
 		return gradient(b)
 	}
 	return model
 }
 
 // take records a microbatch.
-func (m *reader) take(samples []int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	last := &m.begun[len(m.begun)-1]
+func (r *reader) take(samples []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := &r.begun[len(r.begun)-1]
 	if last.samples != nil {
-		m.begun = append(m.begun, micro{step: last.step})
-		last = &m.begun[len(m.begun)-1]
+		r.begun = append(r.begun, micro{step: last.step})
+		last = &r.begun[len(r.begun)-1]
 	}
-	last.samples, last.before = slices.Clone(samples), len(m.named)
+	last.samples, last.before = slices.Clone(samples), len(r.named)
 }
 
 // begin records that a step begins, or begins again.
-func (m *reader) begin(step int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.begun = append(m.begun, micro{step: step, first: true})
+func (r *reader) begin(step int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begun = append(r.begun, micro{step: step, first: true})
 }
 
 // reading makes each model of an arena a reader. It returns the readers in the order of ranks; the readers of members that join
@@ -101,9 +101,9 @@ func reading(a *arena, change func(x *actor, m *reader)) *[]*reader {
 }
 
 // given lists the samples of all microbatches.
-func (m *reader) given() []int {
+func (r *reader) given() []int {
 	var all []int
-	for _, b := range m.begun {
+	for _, b := range r.begun {
 		all = append(all, b.samples...)
 	}
 	return all
@@ -135,14 +135,14 @@ func TestPrefetchIsWhatComes(t *testing.T) {
 }
 
 // covered checks that every microbatch that a reader computed was prefetched before. The first microbatch of a try is exempt.
-func (m *reader) covered(t *testing.T, about string) {
+func (r *reader) covered(t *testing.T, about string) {
 	t.Helper()
-	for _, b := range m.begun {
+	for _, b := range r.begun {
 		if b.first {
 			continue
 		}
 		for _, s := range b.samples {
-			if !slices.Contains(m.named[:b.before], s) {
+			if !slices.Contains(r.named[:b.before], s) {
 				t.Errorf("%s: sample %d of step %d was not named before it came", about, s, b.step)
 				return
 			}

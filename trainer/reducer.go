@@ -113,10 +113,10 @@ type bucketComm struct {
 }
 
 // long returns the communicator for the elements of the bucket.
-func (c bucketComm) long() *collective.Comm { return c.ordered.With(c.options) }
+func (b bucketComm) long() *collective.Comm { return b.ordered.With(b.options) }
 
 // short returns the communicator for vectors of a few words that are reduced along with a bucket.
-func (c bucketComm) short() *collective.Comm { return c.plain.With(c.options) }
+func (b bucketComm) short() *collective.Comm { return b.plain.With(b.options) }
 
 // between reports whether members of the session are on different hosts.
 func (r *reducer) between() bool { return r.links.spansHosts() }

@@ -38,13 +38,13 @@ type reporter struct {
 }
 
 // advance records that the step of o is committed, after the step of was.
-func (p *reporter) advance(was, o outcome) {
+func (r *reporter) advance(was, o outcome) {
 	switch o.Step {
 	case was.Step: // the same step from another copy of the state
 	case was.Step + 1:
-		p.before = was
+		r.before = was
 	default:
-		p.before = outcome{}
+		r.before = outcome{}
 	}
 }
 
@@ -52,22 +52,22 @@ func (p *reporter) advance(was, o outcome) {
 // step, with outcome o. It reports the step once; fresh is true for the first report of the step.
 // own has the measurements of the last step to which this peer contributed. final is true if the
 // job has no further step.
-func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work, final bool) (fresh bool) {
-	lost := p.unreported(o, v)
-	fresh = o.Step > p.reported
+func (r *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work, final bool) (fresh bool) {
+	lost := r.unreported(o, v)
+	fresh = o.Step > r.reported
 	mine, took := o.share(self)
 	if took && fresh {
 		if final {
 			// No further step would report these contributions.
 			lost = withNext(lost, o, self)
 		}
-		p.report(o, mine, own, lost)
+		r.report(o, mine, own, lost)
 	} else if lost != nil {
-		p.report(o, share{}, own, lost)
+		r.report(o, share{}, own, lost)
 	}
-	p.reported, p.ended, p.witnesses = o.Step, final, nil
+	r.reported, r.ended, r.witnesses = o.Step, final, nil
 	for _, m := range v.Members {
-		p.witnesses = append(p.witnesses, m.ID)
+		r.witnesses = append(r.witnesses, m.ID)
 	}
 	return fresh
 }
@@ -76,17 +76,17 @@ func (p *reporter) stable(o outcome, v elastic.View, self elastic.ID, own work, 
 // copy moves this peer to a later step. The last step is stable if a later step is committed: the
 // commit record of that step, in which this peer declared the last step committed, was complete at
 // some rank.
-func (p *reporter) superseded(o outcome, self elastic.ID, own work, by int64) {
+func (r *reporter) superseded(o outcome, self elastic.ID, own work, by int64) {
 	mine, took := o.share(self)
-	if !took || o.Step <= p.reported || by <= o.Step {
+	if !took || o.Step <= r.reported || by <= o.Step {
 		return
 	}
-	p.report(o, mine, own, nil)
+	r.report(o, mine, own, nil)
 	// The current members are unknown here, so every contributor counts as a member. The next report
 	// then names the parts of members that are gone.
-	p.reported, p.ended, p.witnesses = o.Step, false, nil
+	r.reported, r.ended, r.witnesses = o.Step, false, nil
 	for _, s := range o.Shares {
-		p.witnesses = append(p.witnesses, s.Peer)
+		r.witnesses = append(r.witnesses, s.Peer)
 	}
 }
 
@@ -95,16 +95,16 @@ func (p *reporter) superseded(o outcome, self elastic.ID, own work, by int64) {
 // the parts of members that have gone since that step became stable. Parts of older steps have been
 // reported, because a member reports them before it contributes to these two steps. Every member
 // lists the parts: readers of the log count each (peer, step) once.
-func (p *reporter) unreported(o outcome, v elastic.View) []event.Contribution {
+func (r *reporter) unreported(o outcome, v elastic.View) []event.Contribution {
 	gone := func(id elastic.ID) bool { return v.Rank(id) < 0 }
-	goneSince := func(id elastic.ID) bool { return gone(id) && slices.Contains(p.witnesses, id) }
-	if o.Step == p.reported {
+	goneSince := func(id elastic.ID) bool { return gone(id) && slices.Contains(r.witnesses, id) }
+	if o.Step == r.reported {
 		// The report of the last step of a job has the part of the next peer, see withNext.
-		return contributions(o, func(id elastic.ID) bool { return goneSince(id) && !(p.ended && !gone(o.previous(id))) })
+		return contributions(o, func(id elastic.ID) bool { return goneSince(id) && !(r.ended && !gone(o.previous(id))) })
 	}
 	lost := contributions(o, gone)
-	if p.before.Step == p.reported {
-		lost = append(contributions(p.before, goneSince), lost...)
+	if r.before.Step == r.reported {
+		lost = append(contributions(r.before, goneSince), lost...)
 	}
 	return lost
 }
@@ -134,10 +134,10 @@ func contributions(o outcome, wanted func(elastic.ID) bool) []event.Contribution
 
 // report writes the last step to the event log: this peer's part, its measurements, and lost parts
 // of others. It calls the user's OnStep if this peer was a member in the step.
-func (p *reporter) report(o outcome, mine share, own work, lost []event.Contribution) {
+func (r *reporter) report(o outcome, mine share, own work, lost []event.Contribution) {
 	rep := StepReport{
-		Epoch: o.Epoch, Step: o.Step, Of: p.plan.steps, Attempt: o.Attempt, Peers: o.Peers,
-		Microbatches: mine.Microbatches, ShareSamples: p.plan.step(o.Step).samplesIn(mine.Microbatches),
+		Epoch: o.Epoch, Step: o.Step, Of: r.plan.steps, Attempt: o.Attempt, Peers: o.Peers,
+		Microbatches: mine.Microbatches, ShareSamples: r.plan.step(o.Step).samplesIn(mine.Microbatches),
 		Samples: int(o.Samples), Loss: o.meanLoss(),
 	}
 	// Measurements exist only for the last step that this peer has contributed to.
@@ -147,20 +147,20 @@ func (p *reporter) report(o outcome, mine share, own work, lost []event.Contribu
 		rep.GradNorm, rep.NoiseScale = own.gradNorm, own.noiseScale
 		rep.Sent, rep.Raw = own.sent, own.raw
 	}
-	rep.Digest = p.digest(o.Step)
+	rep.Digest = r.digest(o.Step)
 	ranges := rep.Microbatches
 	if ranges == nil {
 		ranges = [][2]int{} // the log has an empty list, not null
 	}
-	p.emit(rep.Epoch, rep.Step, event.Step{
+	r.emit(rep.Epoch, rep.Step, event.Step{
 		Attempt: int(rep.Attempt), Microbatches: ranges, ShareSamples: rep.ShareSamples, Samples: rep.Samples, Loss: rep.Loss,
 		Digest: rep.Digest, Recomputed: rep.Recomputed, Of: rep.Of, OfLost: lost,
 		ComputeMS: milliseconds(rep.Compute), CommMS: milliseconds(rep.Comm), StepMS: milliseconds(rep.Total),
 		PredictedMS: milliseconds(rep.Predicted), GradNorm: rep.GradNorm, NoiseScale: rep.NoiseScale,
 		SentBytes: rep.Sent, RawBytes: rep.Raw,
 	})
-	if mine.Peer != "" && p.told != nil {
-		p.told(rep)
+	if mine.Peer != "" && r.told != nil {
+		r.told(rep)
 	}
 }
 

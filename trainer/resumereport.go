@@ -25,20 +25,20 @@ const entryWords = 8
 
 // encode encodes the report: fixed words, then exponents and link costs with eight to a word,
 // then the set of microbatches.
-func (e resumeReport) encode() []uint64 {
-	w := []uint64{uint64(e.state.committed), e.state.digest, uint64(e.attempt), uint64(e.speed), uint64(e.most),
-		uint64(e.accusing.step), e.accusing.accused, uint64(e.accusing.computed)}
+func (r resumeReport) encode() []uint64 {
+	w := []uint64{uint64(r.state.committed), r.state.digest, uint64(r.attempt), uint64(r.speed), uint64(r.most),
+		uint64(r.accusing.step), r.accusing.accused, uint64(r.accusing.computed)}
 	// The exponents and link costs are bytes. With one word for each, the report of a large group
 	// would be eight times as long.
-	packed := make([]uint64, ceilDiv(len(e.exponents)+len(e.links), 8))
-	for i, x := range e.exponents {
+	packed := make([]uint64, ceilDiv(len(r.exponents)+len(r.links), 8))
+	for i, x := range r.exponents {
 		packed[i/8] |= uint64(uint8(x)) << (i % 8 * 8)
 	}
-	for k, p := range e.links {
-		i := len(e.exponents) + k
+	for k, p := range r.links {
+		i := len(r.exponents) + k
 		packed[i/8] |= uint64(p) << (i % 8 * 8)
 	}
-	return append(append(w, packed...), e.held...)
+	return append(append(w, packed...), r.held...)
 }
 
 // decodeResumeReport decodes the words of encode. exponents is the number of exponents, and ranks is

@@ -40,7 +40,7 @@ func deadly(n, most int, sample int) (a *arena, part func() (step int64, samples
 // modelFunc is a model for actor.trained.
 type modelFunc func() trainer.Model
 
-func (f modelFunc) Model() trainer.Model { return f() }
+func (m modelFunc) Model() trainer.Model { return m() }
 
 // Before a peer computes a microbatch again it names the step, the samples, and the members that are gone, and afterwards it says
 // that it is done. Microbatches of nobody who is gone are not named.

@@ -36,15 +36,15 @@ func newCounter(sizes ...int) *counter {
 	return m
 }
 
-func (m *counter) Params() []trainer.Param { return m.params }
+func (c *counter) Params() []trainer.Param { return c.params }
 
-func (m *counter) Model() trainer.Model { return trainer.ModelOf(m) }
+func (c *counter) Model() trainer.Model { return trainer.ModelOf(c) }
 
 // element returns d loss / d element j of parameter i for a sample.
 func element(sample, i, j int) float32 { return float32((sample*31+i*17+j*7)%23 - 11) }
 
-func (m *counter) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	m.seen = append(m.seen, samples...)
+func (c *counter) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	c.seen = append(c.seen, samples...)
 	loss := 0.0
 	for _, s := range samples {
 		loss += float64(s % 5)
@@ -54,8 +54,8 @@ func (m *counter) Accumulate(grad [][]float32, samples []int, done func(int)) (f
 			}
 		}
 	}
-	if m.hook != nil {
-		if err := m.hook(grad, samples); err != nil {
+	if c.hook != nil {
+		if err := c.hook(grad, samples); err != nil {
 			return 0, err
 		}
 	}

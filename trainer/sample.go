@@ -32,22 +32,22 @@ func newPermutation(seed uint64, pass int64, n int) permutation {
 }
 
 // at returns the sample at position i of the pass, for i in [0, n).
-func (o permutation) at(i int) int {
-	v := o.permute(uint64(i))
-	for v >= o.n {
-		v = o.permute(v)
+func (p permutation) at(i int) int {
+	v := p.permute(uint64(i))
+	for v >= p.n {
+		v = p.permute(v)
 	}
 	return int(v)
 }
 
 // permute is a bijection on the values of 2*half bits.
-func (o permutation) permute(v uint64) uint64 {
-	mask := uint64(1)<<o.half - 1
-	left, right := v>>o.half, v&mask
-	for _, k := range o.keys {
+func (p permutation) permute(v uint64) uint64 {
+	mask := uint64(1)<<p.half - 1
+	left, right := v>>p.half, v&mask
+	for _, k := range p.keys {
 		left, right = right, left^(mix(right+k)&mask)
 	}
-	return left<<o.half | right
+	return left<<p.half | right
 }
 
 // mix is the output function of SplitMix64 (Steele, Lea and Flood, 2014), a bijection in which

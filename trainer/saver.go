@@ -64,12 +64,12 @@ func newSaver(cfg Config, p plan, held []elastic.Setting) *saver {
 // due reports whether a stable step is to be saved. It stays true until a step is saved. So if a
 // step is due while the previous checkpoint is still being written, a later step is saved in its
 // place.
-func (v *saver) due(step int64, now time.Time) bool {
-	if v.cfg.Dir == "" {
+func (s *saver) due(step int64, now time.Time) bool {
+	if s.cfg.Dir == "" {
 		return false
 	}
-	every := v.cfg.EverySteps
-	return every > 0 && step/every > v.step/every || v.cfg.Every > 0 && now.Sub(v.saved) >= v.cfg.Every
+	every := s.cfg.EverySteps
+	return every > 0 && step/every > s.step/every || s.cfg.Every > 0 && now.Sub(s.saved) >= s.cfg.Every
 }
 
 // stable saves the state after its last step, which has become stable, if a checkpoint is due. mine
@@ -120,9 +120,9 @@ const busySaving = "writing a checkpoint"
 
 // wait waits for the write in progress. The disk may be slow, so this peer is busy meanwhile:
 // otherwise the others would put it out.
-func (v *saver) wait() {
-	defer v.busy(busySaving)()
-	v.writing.Wait()
+func (s *saver) wait() {
+	defer s.busy(busySaving)()
+	s.writing.Wait()
 }
 
 // copy copies the state, with o as the outcome of its last step, into memory that later steps do
@@ -181,18 +181,18 @@ func tensorNames(params []Param) []string {
 }
 
 // write writes the copy to disk. An error is logged and does not end the job.
-func (v *saver) write(h checkpoint.Header, epoch uint64) {
+func (s *saver) write(h checkpoint.Header, epoch uint64) {
 	begun := time.Now()
-	v.emit(epoch, h.Step, event.Saving{Path: checkpoint.Path(v.cfg.Dir, h.Step)})
-	path, err := v.store(v.cfg.Dir, h, v.copied)
+	s.emit(epoch, h.Step, event.Saving{Path: checkpoint.Path(s.cfg.Dir, h.Step)})
+	path, err := s.store(s.cfg.Dir, h, s.copied)
 	if err != nil {
-		v.emit(epoch, h.Step, event.Saving{Path: checkpoint.Path(v.cfg.Dir, h.Step), Failed: err.Error()})
+		s.emit(epoch, h.Step, event.Saving{Path: checkpoint.Path(s.cfg.Dir, h.Step), Failed: err.Error()})
 	} else {
-		v.emit(epoch, h.Step, event.Checkpoint{Path: path, MS: milliseconds(time.Since(begun))})
-		err = checkpoint.Keep(v.cfg.Dir, v.cfg.Keep, h.Step)
+		s.emit(epoch, h.Step, event.Checkpoint{Path: path, MS: milliseconds(time.Since(begun))})
+		err = checkpoint.Keep(s.cfg.Dir, s.cfg.Keep, h.Step)
 	}
 	if err != nil {
-		v.log("checkpoint of step %d: %v", h.Step, err)
+		s.log("checkpoint of step %d: %v", h.Step, err)
 	}
 }
 
@@ -238,21 +238,21 @@ func (v *saver) enter(run elastic.Run, s *elastic.Session, committed int64) erro
 }
 
 // close waits for the last write and gives up the folder.
-func (v *saver) close() {
-	v.wait()
-	if v.claim != nil {
-		_ = v.claim.Close() // only read, so nothing can be lost
+func (s *saver) close() {
+	s.wait()
+	if s.claim != nil {
+		_ = s.claim.Close() // only read, so nothing can be lost
 	}
 }
 
 // source returns the folder to resume from, or "". A job that begins anew, because all its peers
 // have died, goes on from its own checkpoints: then own is the ID of its run, and otherwise "".
-func (v *saver) source(run elastic.Run) (dir, own string) {
-	if v.cfg.Resume != "" || v.cfg.Dir == "" {
-		return v.cfg.Resume, ""
+func (s *saver) source(run elastic.Run) (dir, own string) {
+	if s.cfg.Resume != "" || s.cfg.Dir == "" {
+		return s.cfg.Resume, ""
 	}
-	if owner := checkpoint.OwnerOf(v.cfg.Dir); owner.Job == run.Job && owner.Run != "" {
-		return v.cfg.Dir, owner.Run
+	if owner := checkpoint.OwnerOf(s.cfg.Dir); owner.Job == run.Job && owner.Run != "" {
+		return s.cfg.Dir, owner.Run
 	}
 	return "", ""
 }
@@ -299,38 +299,38 @@ func (v *saver) resume(s *state, group *elastic.Group) error {
 // beginning logs a line about the state with which this peer begins. A peer that joins a running job
 // gets the state of the members: it logs the line only if it begins in a first view after all,
 // because no member is left (enter).
-func (v *saver) beginning(group *elastic.Group, format string, args ...any) {
+func (s *saver) beginning(group *elastic.Group, format string, args ...any) {
 	if group.View().Epoch == 0 {
-		v.pending = append(v.pending, fmt.Sprintf(format, args...))
+		s.pending = append(s.pending, fmt.Sprintf(format, args...))
 		return
 	}
-	v.log(format, args...)
+	s.log(format, args...)
 }
 
 // follow goes on with the run of a loaded checkpoint, and logs what the user may not expect of it.
-func (v *saver) follow(c *checkpoint.Checkpoint, group *elastic.Group) error {
+func (s *saver) follow(c *checkpoint.Checkpoint, group *elastic.Group) error {
 	if c.Run == "" {
-		v.runs = append(v.runs, "")
+		s.runs = append(s.runs, "")
 	} else if err := group.Sessions().Resumed(c.Run); err != nil {
 		return fmt.Errorf("trainer: resume from %s: %w", c.Path, err)
 	}
-	v.base.Run = group.Sessions().Run().ID
+	s.base.Run = group.Sessions().Run().ID
 	if c.Run == "" {
-		v.beginning(group, "resumed after step %d from %s, which has no ID of a run: an earlier version of elrun wrote it", c.Step, c.Path)
+		s.beginning(group, "resumed after step %d from %s, which has no ID of a run: an earlier version of elrun wrote it", c.Step, c.Path)
 	} else {
-		v.beginning(group, "resumed after step %d of run %s from %s", c.Step, c.Run, c.Path)
+		s.beginning(group, "resumed after step %d of run %s from %s", c.Step, c.Run, c.Path)
 	}
 	var changed []string
-	for name, value := range v.base.Program {
+	for name, value := range s.base.Program {
 		if was, ok := c.Program[name]; ok && was != value {
 			changed = append(changed, fmt.Sprintf("%s %s (was %s)", name, value, was))
 		}
 	}
 	if slices.Sort(changed); len(changed) > 0 {
-		v.beginning(group, "this run has other settings than the checkpoint: %s", strings.Join(changed, ", "))
+		s.beginning(group, "this run has other settings than the checkpoint: %s", strings.Join(changed, ", "))
 	}
-	if c.Step >= v.plan.steps {
-		v.beginning(group, "the checkpoint is of step %d, and this job has %d steps: nothing is left to train", c.Step, v.plan.steps)
+	if c.Step >= s.plan.steps {
+		s.beginning(group, "the checkpoint is of step %d, and this job has %d steps: nothing is left to train", c.Step, s.plan.steps)
 	}
 	return nil
 }

@@ -31,8 +31,8 @@ type allocation struct {
 }
 
 // reachableBy reports whether the ranks of c share all vectors.
-func (h *sharedBuffers) reachableBy(c *collective.Comm) bool {
-	return !slices.ContainsFunc(h.allocations, func(r allocation) bool { return !r.shared(c) })
+func (s *sharedBuffers) reachableBy(c *collective.Comm) bool {
+	return !slices.ContainsFunc(s.allocations, func(r allocation) bool { return !r.shared(c) })
 }
 
 // freeExcept frees allocations, except those in keep. The memory is no longer in use: all
@@ -85,26 +85,26 @@ func migrateVectors[T collective.Number](h *sharedBuffers, vectors ...[]T) ([][]
 
 // migrate moves all three vectors, because both gradient buffers serve as the target of
 // reductions in turn.
-func (p *floatAccumulator) migrate(h *sharedBuffers) error {
-	there, err := migrateVectors(h, p.own.flat, p.bufs.staging.flat, p.bufs.applied.flat)
+func (f *floatAccumulator) migrate(h *sharedBuffers) error {
+	there, err := migrateVectors(h, f.own.flat, f.bufs.staging.flat, f.bufs.applied.flat)
 	if err != nil {
 		return err
 	}
-	for i, v := range []*vector{&p.own, &p.bufs.staging, &p.bufs.applied} {
-		*v = vector{there[i], cut(p.layout, there[i])}
+	for i, v := range []*vector{&f.own, &f.bufs.staging, &f.bufs.applied} {
+		*v = vector{there[i], cut(f.layout, there[i])}
 	}
 	return nil
 }
 
 // migrate moves only the integers. The float32 buffers are not reduced, and need their own
 // alignment for computing.
-func (q *exactAccumulator) migrate(h *sharedBuffers) error {
-	there, err := migrateVectors(h, q.own, q.all)
+func (e *exactAccumulator) migrate(h *sharedBuffers) error {
+	there, err := migrateVectors(h, e.own, e.all)
 	if err != nil {
 		return err
 	}
-	q.own, q.all = there[0], there[1]
-	q.views, q.parts = cut(q.layout, q.own), cut(q.layout, q.all)
+	e.own, e.all = there[0], there[1]
+	e.views, e.parts = cut(e.layout, e.own), cut(e.layout, e.all)
 	return nil
 }
 

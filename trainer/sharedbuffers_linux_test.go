@@ -41,48 +41,48 @@ type sessionMemory struct {
 	bytes  [][]byte
 }
 
-func (l *sharingNetwork) Endpoint(self elastic.Member) elastic.Endpoint {
-	ep := l.Network.Endpoint(self)
-	ep.Network = memberNetwork{ep.Network, l}
+func (s *sharingNetwork) Endpoint(self elastic.Member) elastic.Endpoint {
+	ep := s.Network.Endpoint(self)
+	ep.Network = memberNetwork{ep.Network, s}
 	return ep
 }
 
 // of returns the shared memory of a view. The first call makes it.
-func (l *sharingNetwork) of(v elastic.View) (*sessionMemory, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if h := l.sessions[v.Epoch]; h != nil {
+func (s *sharingNetwork) of(v elastic.View) (*sessionMemory, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.sessions[v.Epoch]; h != nil {
 		return h, nil
 	}
 	h := &sessionMemory{memory: shm.Ordinary(shm.Size(len(v.Members)))}
 	for _, m := range v.Members {
-		if len(l.arenas[m.ID]) == 0 || l.replaced {
-			a, err := l.build(m.ID)
+		if len(s.arenas[m.ID]) == 0 || s.replaced {
+			a, err := s.build(m.ID)
 			if err != nil {
 				return nil, err
 			}
-			l.arenas[m.ID] = append(l.arenas[m.ID], a)
+			s.arenas[m.ID] = append(s.arenas[m.ID], a)
 		}
-		a := l.arenas[m.ID][len(l.arenas[m.ID])-1]
+		a := s.arenas[m.ID][len(s.arenas[m.ID])-1]
 		h.arenas, h.bytes = append(h.arenas, a), append(h.bytes, a.Bytes())
 	}
-	l.sessions[v.Epoch] = h
+	s.sessions[v.Epoch] = h
 	return h, nil
 }
 
 // build makes the arena of a member. The arena of the member that the field full names has room for one vector only.
-func (l *sharingNetwork) build(id elastic.ID) (*shm.Arena, error) {
-	if id == l.full {
+func (s *sharingNetwork) build(id elastic.ID) (*shm.Arena, error) {
+	if id == s.full {
 		return shm.NewArena(2 * 4 * memoryModelSize)
 	}
 	return shm.NewArena(1 << 24)
 }
 
 // now returns the newest arena of a member, and the earlier ones.
-func (l *sharingNetwork) now(id elastic.ID) (newest *shm.Arena, older []*shm.Arena) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := l.arenas[id]
+func (s *sharingNetwork) now(id elastic.ID) (newest *shm.Arena, older []*shm.Arena) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.arenas[id]
 	return all[len(all)-1], all[:len(all)-1]
 }
 
@@ -92,12 +92,12 @@ type memberNetwork struct {
 	network *sharingNetwork
 }
 
-func (c memberNetwork) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
-	t, err := c.Network.Connect(ctx, v, self)
-	if err != nil || v.Epoch < c.network.since {
+func (m memberNetwork) Connect(ctx context.Context, v elastic.View, self int) (transport.Transport, error) {
+	t, err := m.Network.Connect(ctx, v, self)
+	if err != nil || v.Epoch < m.network.since {
 		return t, err
 	}
-	h, err := c.network.of(v)
+	h, err := m.network.of(v)
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -119,16 +119,16 @@ type memoryTransport struct {
 	shared *transport.Shared
 }
 
-func (f memoryTransport) Shared() *transport.Shared { return f.shared }
+func (m memoryTransport) Shared() *transport.Shared { return m.shared }
 
-func (f memoryTransport) Revoke(cause error) {
-	f.Transport.Revoke(cause)
-	f.shared.Memory.Revoke()
+func (m memoryTransport) Revoke(cause error) {
+	m.Transport.Revoke(cause)
+	m.shared.Memory.Revoke()
 }
 
-func (f memoryTransport) Close() error {
-	f.shared.Memory.Revoke()
-	return f.Transport.Close()
+func (m memoryTransport) Close() error {
+	m.shared.Memory.Revoke()
+	return m.Transport.Close()
 }
 
 // pages returns how much memory of an arena is in use, in units of 512 bytes.

@@ -35,9 +35,9 @@ type stepTimings struct {
 // their reductions before. The slowest rank does not wait for another rank, so the remaining time of
 // the step is the fixed part and communication. costs are the costs of the ranks, nil if they are
 // unknown, and bytes is the encoded length of the gradients.
-func (p *stepTimings) publish(v elastic.View, reports []rankReport, exchange time.Duration, own work, costs []loadbal.Cost, bytes int) {
-	if p.epoch != v.Epoch {
-		p.epoch, p.window = v.Epoch, nil
+func (s *stepTimings) publish(v elastic.View, reports []rankReport, exchange time.Duration, own work, costs []loadbal.Cost, bytes int) {
+	if s.epoch != v.Epoch {
+		s.epoch, s.window = v.Epoch, nil
 	}
 	slowest := time.Duration(0)
 	for _, o := range reports {
@@ -52,17 +52,17 @@ func (p *stepTimings) publish(v elastic.View, reports []rankReport, exchange tim
 	now := stepTiming{slowest: slowest, fixed: min(rest, max(0, own.total-own.compute-own.comm))}
 	now.latency = min(rest-now.fixed, reductions*exchange)
 	now.flow = rest - now.fixed - now.latency
-	if p.window = append(p.window, now); len(p.window) > timingWindow {
-		p.window = p.window[1:]
+	if s.window = append(s.window, now); len(s.window) > timingWindow {
+		s.window = s.window[1:]
 	}
-	if len(p.window) < minTimings || costs == nil {
+	if len(s.window) < minTimings || costs == nil {
 		return
 	}
-	o := &stepModel{policy: p.policy, microbatches: p.microbatches, costs: costs, bytes: int64(bytes), timing: medianTiming(p.window)}
+	o := &stepModel{policy: s.policy, microbatches: s.microbatches, costs: costs, bytes: int64(bytes), timing: medianTiming(s.window)}
 	for _, m := range v.Members {
 		o.members = append(o.members, m.ID)
 	}
-	p.model.Store(o)
+	s.model.Store(o)
 }
 
 // medianTiming returns the median of each part.

@@ -22,17 +22,17 @@ type timed struct {
 	err         error
 }
 
-func (m *timed) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
-	m.computed++
-	<-time.After(m.pace)
-	if m.fresh {
-		<-time.After(m.first)
+func (t *timed) Accumulate(grad [][]float32, samples []int, done func(int)) (float64, error) {
+	t.computed++
+	<-time.After(t.pace)
+	if t.fresh {
+		<-time.After(t.first)
 	}
-	m.fresh = false
-	if m.err != nil {
-		return 0, m.err
+	t.fresh = false
+	if t.err != nil {
+		return 0, t.err
 	}
-	return m.ramp.Accumulate(grad, samples, done)
+	return t.ramp.Accumulate(grad, samples, done)
 }
 
 // tried returns an open step, whose trial computes with a timed model, and this model.

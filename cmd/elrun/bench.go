@@ -35,43 +35,43 @@ type benchFlags struct {
 }
 
 // Validate implements kong's validation: its errors are usage errors.
-func (f *benchFlags) Validate() error {
-	_, err := f.config()
+func (b *benchFlags) Validate() error {
+	_, err := b.config()
 	return err
 }
 
 // config converts the flags.
-func (f *benchFlags) config() (bench.Config, error) {
-	cfg := bench.Config{Collective: f.Collective, Op: f.Op, Iters: f.Iters, InPlace: f.InPlace, Alloc: f.Alloc}
-	if f.Collective == "" {
+func (b *benchFlags) config() (bench.Config, error) {
+	cfg := bench.Config{Collective: b.Collective, Op: b.Op, Iters: b.Iters, InPlace: b.InPlace, Alloc: b.Alloc}
+	if b.Collective == "" {
 		return cfg, fmt.Errorf("no collective given (one of %v)", bench.Collectives())
 	}
-	if !slices.Contains(bench.Collectives(), f.Collective) {
-		return cfg, fmt.Errorf("unknown collective %q (one of %v)", f.Collective, bench.Collectives())
+	if !slices.Contains(bench.Collectives(), b.Collective) {
+		return cfg, fmt.Errorf("unknown collective %q (one of %v)", b.Collective, bench.Collectives())
 	}
-	if f.Iters < 0 {
-		return cfg, fmt.Errorf("--iters %d: want a positive number", f.Iters)
+	if b.Iters < 0 {
+		return cfg, fmt.Errorf("--iters %d: want a positive number", b.Iters)
 	}
 	var err error
-	if cfg.Bytes, err = bench.ParseSizes(f.Sizes); err != nil {
+	if cfg.Bytes, err = bench.ParseSizes(b.Sizes); err != nil {
 		return cfg, err
 	}
-	if cfg.Type, err = dtype.ParseType(f.DType); err != nil {
+	if cfg.Type, err = dtype.ParseType(b.DType); err != nil {
 		return cfg, err
 	}
-	cfg.Algorithm, err = collective.ParseAlgorithm(f.Algorithm)
+	cfg.Algorithm, err = collective.ParseAlgorithm(b.Algorithm)
 	return cfg, err
 }
 
 // args returns the flags as the arguments of a bench-peer.
-func (f *benchFlags) args() []string {
+func (b *benchFlags) args() []string {
 	// Every flag is passed, even if it has its default value, so that the defaults of bench apply
 	// at all peers.
-	return []string{"bench-peer", "--sizes=" + f.Sizes, "--dtype=" + f.DType, "--op=" + f.Op,
-		"--algorithm=" + f.Algorithm, "--iters=" + strconv.Itoa(f.Iters), "--in-place=" + strconv.FormatBool(f.InPlace),
-		"--alloc=" + strconv.FormatBool(f.Alloc), "--tune=" + strconv.FormatBool(f.Tune),
-		"--json=" + strconv.FormatBool(f.JSON), "--links=" + strconv.FormatBool(f.Links), "--group=" + strconv.Itoa(f.Group), "--transport=" + f.Transport,
-		"--encrypt=" + f.Encrypt, f.Collective}
+	return []string{"bench-peer", "--sizes=" + b.Sizes, "--dtype=" + b.DType, "--op=" + b.Op,
+		"--algorithm=" + b.Algorithm, "--iters=" + strconv.Itoa(b.Iters), "--in-place=" + strconv.FormatBool(b.InPlace),
+		"--alloc=" + strconv.FormatBool(b.Alloc), "--tune=" + strconv.FormatBool(b.Tune),
+		"--json=" + strconv.FormatBool(b.JSON), "--links=" + strconv.FormatBool(b.Links), "--group=" + strconv.Itoa(b.Group), "--transport=" + b.Transport,
+		"--encrypt=" + b.Encrypt, b.Collective}
 }
 
 // benchCommand is the command elrun bench. It runs an ordinary job whose program is elrun itself,
@@ -86,39 +86,39 @@ type benchCommand struct {
 }
 
 // Run starts the peers. The peer with rank 0 prints the results.
-func (c *benchCommand) Run(ctx context.Context, t *terminal) error {
+func (b *benchCommand) Run(ctx context.Context, t *terminal) error {
 	// The peers run the executable of this process, so that they have the same version.
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find the program of the peers: %w", err)
 	}
-	hosts, srun, err := c.chooseHosts(t, &c.sshFlags, &c.Peers)
+	hosts, srun, err := b.chooseHosts(t, &b.sshFlags, &b.Peers)
 	if err != nil {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
 		return exitStatus(statusUsage)
 	}
-	o := launch.Options{Program: self, Self: true, Peers: c.Peers.orCores(), Job: c.Name,
-		Network: launch.Network{Listen: "local", Transport: c.Transport, Encrypt: c.Encrypt},
+	o := launch.Options{Program: self, Self: true, Peers: b.Peers.orCores(), Job: b.Name,
+		Network: launch.Network{Listen: "local", Transport: b.Transport, Encrypt: b.Encrypt},
 		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Plain: true}, Signals: t.signals}
 	switch {
 	case len(hosts) > 0:
-		(&hostFlags{sshFlags: c.sshFlags}).add(&o, hosts, nil, int(c.Peers))
-		o.Remote.Srun, o.Remote.Dir, o.Network.Listen, c.Links = srun, "", "auto", true // bench-peer needs no working folder
+		(&hostFlags{sshFlags: b.sshFlags}).add(&o, hosts, nil, int(b.Peers))
+		o.Remote.Srun, o.Remote.Dir, o.Network.Listen, b.Links = srun, "", "auto", true // bench-peer needs no working folder
 	// Peers of other launchers take part in the job. They could not connect to a peer that listens
 	// on this host only, and their links may be slow.
-	case c.Ticket != "" || c.Group > 0: // peers of other launchers
-		o.Network.Listen, c.Links = "auto", true
+	case b.Ticket != "" || b.Group > 0: // peers of other launchers
+		o.Network.Listen, b.Links = "auto", true
 	}
-	if c.Ticket != "" {
+	if b.Ticket != "" {
 		reading, release := t.interruptible(ctx)
-		o.Ticket, err = readTicket(reading, c.Ticket, t.stdin)
+		o.Ticket, err = readTicket(reading, b.Ticket, t.stdin)
 		release()
 		if err != nil {
 			return err
 		}
 		o.Join = true
 	}
-	o.Args = c.args()
+	o.Args = b.args()
 	return finish(launch.Run(ctx, o))
 }
 
@@ -128,8 +128,8 @@ type benchPeerCommand struct{ benchFlags }
 // Run joins the job and measures together with the other peers. The whole measurement runs in one
 // session. If a peer is lost, all others end with the error of the call, because later figures
 // would be for another number of ranks.
-func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
-	cfg, err := c.config()
+func (b *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
+	cfg, err := b.config()
 	if err != nil {
 		return err
 	}
@@ -140,11 +140,11 @@ func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 		return err
 	}
 	defer g.Close()
-	s, err := c.awaitSession(ctx, g)
+	s, err := b.awaitSession(ctx, g)
 	if err != nil {
 		return err
 	}
-	if err := c.measure(ctx, t, s, cfg); err != nil {
+	if err := b.measure(ctx, t, s, cfg); err != nil {
 		return err
 	}
 	// Wait for the peers that are still in the last call, which would fail if this peer exited
@@ -158,10 +158,10 @@ func (c *benchPeerCommand) Run(ctx context.Context, t *terminal) error {
 // awaitSession returns the session in which to measure. While peers join, views follow one another,
 // and a member may skip some views. A barrier that succeeds proves that all members of the view are
 // in this session.
-func (c *benchPeerCommand) awaitSession(ctx context.Context, g *elastic.Group) (*elastic.Session, error) {
+func (b *benchPeerCommand) awaitSession(ctx context.Context, g *elastic.Group) (*elastic.Session, error) {
 	s, err := g.Sessions().Next(ctx, 0)
-	for c.Group > 0 && err == nil {
-		if len(s.View.Members) >= c.Group && collective.Barrier(ctx, s.Comm) == nil {
+	for b.Group > 0 && err == nil {
+		if len(s.View.Members) >= b.Group && collective.Barrier(ctx, s.Comm) == nil {
 			break
 		}
 		s, err = g.Sessions().Next(ctx, s.View.Epoch)
@@ -170,21 +170,21 @@ func (c *benchPeerCommand) awaitSession(ctx context.Context, g *elastic.Group) (
 }
 
 // measure measures all sizes. Rank 0 prints a result for each.
-func (c *benchPeerCommand) measure(ctx context.Context, t *terminal, s *elastic.Session, cfg bench.Config) error {
+func (b *benchPeerCommand) measure(ctx context.Context, t *terminal, s *elastic.Session, cfg bench.Config) error {
 	// All ranks measure the links, because the measurement needs collective calls. Only at rank 0
 	// is the result not 0.
-	link, err := c.slowest(ctx, t, s)
+	link, err := b.slowest(ctx, t, s)
 	if err != nil {
 		return err
 	}
 	report := func(bench.Result) error { return nil }
 	if s.Rank == 0 {
-		if report, err = c.reporter(t, s); err != nil {
+		if report, err = b.reporter(t, s); err != nil {
 			return err
 		}
 	}
 	run := bench.Run
-	if c.Tune {
+	if b.Tune {
 		run = bench.Tune
 	}
 	return run(ctx, s.Comm, cfg, func(r bench.Result) error {
@@ -197,8 +197,8 @@ func (c *benchPeerCommand) measure(ctx context.Context, t *terminal, s *elastic.
 
 // slowest returns the speed of the slowest link in 1e9 bytes/s. It returns 0 if links are not
 // measured, and at all ranks except 0. Rank 0 prints the speeds of all links.
-func (c *benchPeerCommand) slowest(ctx context.Context, t *terminal, s *elastic.Session) (float64, error) {
-	if !c.Links {
+func (b *benchPeerCommand) slowest(ctx context.Context, t *terminal, s *elastic.Session) (float64, error) {
+	if !b.Links {
 		return 0, nil
 	}
 	links, err := bench.Links(ctx, s.Comm)
@@ -206,7 +206,7 @@ func (c *benchPeerCommand) slowest(ctx context.Context, t *terminal, s *elastic.
 	if err != nil || len(links) == 0 || s.Rank != 0 {
 		return 0, err
 	}
-	if !c.JSON {
+	if !b.JSON {
 		words := make([]string, len(links))
 		for i, speed := range links {
 			words[i] = fmt.Sprintf("%d-%d %.3f", i, (i+1)%len(links), speed)
@@ -217,10 +217,10 @@ func (c *benchPeerCommand) slowest(ctx context.Context, t *terminal, s *elastic.
 }
 
 // reporter prints the header of the table, and returns the function that prints a result.
-func (c *benchPeerCommand) reporter(t *terminal, s *elastic.Session) (func(bench.Result) error, error) {
+func (b *benchPeerCommand) reporter(t *terminal, s *elastic.Session) (func(bench.Result) error, error) {
 	// Package bench does not know how the data travels, so the result gets the value of the flag.
-	transport := c.Transport
-	if c.JSON {
+	transport := b.Transport
+	if b.JSON {
 		e := json.NewEncoder(t.stdout)
 		return func(r bench.Result) error {
 			r.Transport = transport
@@ -228,10 +228,10 @@ func (c *benchPeerCommand) reporter(t *terminal, s *elastic.Session) (func(bench
 		}, nil
 	}
 	if _, err := fmt.Fprintf(t.stdout, "%s, %d peers, %s, transport %s; bandwidths in GB/s\n",
-		c.Collective, len(s.View.Members), c.Op, transport); err != nil {
+		b.Collective, len(s.View.Members), b.Op, transport); err != nil {
 		return nil, err
 	}
-	if c.Tune {
+	if b.Tune {
 		cost := s.Comm.Cost() // measured at the beginning of the session
 		_, err := fmt.Fprintf(t.stdout, "a message takes %.1f us and %.3f ns a byte, reducing %.3f ns a byte; * marks the choice of auto\n",
 			cost.Alpha*1e6, cost.Beta*1e9, cost.Gamma*1e9)

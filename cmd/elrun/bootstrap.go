@@ -22,16 +22,16 @@ type dhtFlags struct {
 
 // check returns an error for flags that contradict each other or are invalid. It parses the
 // addresses before any peer starts, so that a mistake in them is a usage error.
-func (f *dhtFlags) check() error {
+func (d *dhtFlags) check() error {
 	switch {
-	case f.DHT && len(f.Bootstrap) == 0:
+	case d.DHT && len(d.Bootstrap) == 0:
 		return errors.New("--dht needs --bootstrap ADDR: give the address of a node of your own, which elrun bootstrap prints")
-	case !f.DHT && len(f.Bootstrap) > 0:
+	case !d.DHT && len(d.Bootstrap) > 0:
 		return errors.New("--bootstrap needs --dht: add --dht, or leave --bootstrap out")
-	case !f.DHT:
+	case !d.DHT:
 		return nil
 	}
-	_, err := discovery.New(f.Bootstrap...)
+	_, err := discovery.New(d.Bootstrap...)
 	return usage("--bootstrap", err)
 }
 
@@ -66,13 +66,13 @@ type bootstrapCommand struct {
 const bootstrapPort = 7474
 
 // Validate implements kong's validation: its errors are usage errors.
-func (c *bootstrapCommand) Validate() error {
-	if len(c.Bootstrap) > 0 {
-		if _, err := discovery.New(c.Bootstrap...); err != nil {
+func (b *bootstrapCommand) Validate() error {
+	if len(b.Bootstrap) > 0 {
+		if _, err := discovery.New(b.Bootstrap...); err != nil {
 			return usage("--bootstrap", err)
 		}
 	}
-	_, err := parseListen(c.Listen)
+	_, err := parseListen(b.Listen)
 	return err
 }
 
@@ -100,23 +100,23 @@ func parseListen(list string) ([]netip.AddrPort, error) {
 
 // Run serves until a signal ends it. It prints the node's addresses on standard output, one per
 // line, for the --bootstrap flags of other hosts.
-func (c *bootstrapCommand) Run(ctx context.Context, t *terminal) error {
+func (b *bootstrapCommand) Run(ctx context.Context, t *terminal) error {
 	ctx, release := t.interruptible(ctx)
 	defer release()
-	if c.Identity == "" {
+	if b.Identity == "" {
 		dir, err := os.UserConfigDir()
 		if err != nil {
 			return fmt.Errorf("%w: name a file by --identity", err)
 		}
 		// The key is kept, because the ID in the node's address comes from it: a new key would
 		// invalidate the address after each restart.
-		c.Identity = filepath.Join(dir, "elrun", "bootstrap.key")
+		b.Identity = filepath.Join(dir, "elrun", "bootstrap.key")
 	}
-	listen, err := parseListen(c.Listen)
+	listen, err := parseListen(b.Listen)
 	if err != nil {
 		return err
 	}
-	node, err := discovery.Serve(ctx, discovery.Server{Identity: c.Identity, Listen: listen, Others: c.Bootstrap})
+	node, err := discovery.Serve(ctx, discovery.Server{Identity: b.Identity, Listen: listen, Others: b.Bootstrap})
 	if err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), "discovery: "))
 	}

@@ -43,18 +43,18 @@ const (
 var errDiscover = errors.New("the job was not found in time")
 
 // Validate implements kong's validation: its errors are usage errors.
-func (f *discoverFlags) Validate() error {
+func (d *discoverFlags) Validate() error {
 	switch {
-	case f.Discover == "" && f.KeyFile != "":
+	case d.Discover == "" && d.KeyFile != "":
 		return errors.New("--key-file needs --discover: add --discover, or leave --key-file out")
-	case f.Discover != "" && f.KeyFile == "":
+	case d.Discover != "" && d.KeyFile == "":
 		return errors.New("--discover needs --key-file: give all launchers the same key")
-	case f.ReadyPort < 0 || f.ReadyPort > 65535:
-		return fmt.Errorf("--ready-port %d: want 1 to 65535", f.ReadyPort)
-	case f.StartWith < 1:
-		return fmt.Errorf("--start-with %d: want at least one", f.StartWith)
-	case f.DiscoverTimeout <= 0:
-		return fmt.Errorf("--discover-timeout %v: want more than 0", f.DiscoverTimeout)
+	case d.ReadyPort < 0 || d.ReadyPort > 65535:
+		return fmt.Errorf("--ready-port %d: want 1 to 65535", d.ReadyPort)
+	case d.StartWith < 1:
+		return fmt.Errorf("--start-with %d: want at least one", d.StartWith)
+	case d.DiscoverTimeout <= 0:
+		return fmt.Errorf("--discover-timeout %v: want more than 0", d.DiscoverTimeout)
 	}
 	return nil
 }
@@ -68,8 +68,8 @@ func (f *discoverFlags) Validate() error {
 //
 // The deferred calls run in reverse order: hide ends the goroutine of showReady, Wait waits for it,
 // and the rendezvous port is closed last.
-func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*launch.Options)) error {
-	cfg, err := c.rendezvous(t)
+func (r *runCommand) discovered(ctx context.Context, t *terminal, change func(*launch.Options)) error {
+	cfg, err := r.rendezvous(t)
 	if err != nil {
 		return fmt.Errorf("%w: %w", launch.ErrOptions, err)
 	}
@@ -78,21 +78,21 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 		return err
 	}
 	defer p.Close()
-	found, err := c.findJob(ctx, t, p)
+	found, err := r.findJob(ctx, t, p)
 	// If the job has finished this launcher has nothing to do, and succeeds.
 	if err != nil || found.Finished {
 		return err
 	}
-	pass := &ticketCache{job: c.Name}
+	pass := &ticketCache{job: r.Name}
 	p.Serve(pass.ticket)
 	// hide closes the readiness port as soon as the peers have ended, before finishRendezvous waits
 	// for other launchers: a pod without members must not count as ready.
 	showing, hide := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() { c.showReady(showing, t, cfg.Addr, pass) })
+	work.Go(func() { r.showReady(showing, t, cfg.Addr, pass) })
 	defer work.Wait()
 	defer hide()
-	err = c.run(ctx, t, func(o *launch.Options) {
+	err = r.run(ctx, t, func(o *launch.Options) {
 		change(o)
 		o.Join, o.Ticket = found.Ticket != "", found.Ticket
 		if o.Grace == 0 { // --grace, or a notice of preemption, may set another time
@@ -104,46 +104,46 @@ func (c *runCommand) discovered(ctx context.Context, t *terminal, change func(*l
 		}
 	})
 	hide()
-	return c.finishRendezvous(ctx, t, p, err)
+	return r.finishRendezvous(ctx, t, p, err)
 }
 
 // rendezvous returns the configuration of the rendezvous.
-func (c *runCommand) rendezvous(t *terminal) (rendezvous.Config, error) {
-	name, err := rendezvous.ParseName(c.Discover)
+func (r *runCommand) rendezvous(t *terminal) (rendezvous.Config, error) {
+	name, err := rendezvous.ParseName(r.Discover)
 	if err != nil {
 		return rendezvous.Config{}, fmt.Errorf("--discover %w", err)
 	}
-	if c.Name == "" {
+	if r.Name == "" {
 		return rendezvous.Config{}, errors.New("--discover needs --name: give all launchers the same name")
 	}
 	// The key is in a file, because other users of the host can see the command line.
-	key, err := readFile(c.KeyFile)
+	key, err := readFile(r.KeyFile)
 	if err != nil {
 		return rendezvous.Config{}, fmt.Errorf("--key-file: %w", err)
 	}
-	addr, _ := netip.ParseAddr(c.Listen) // invalid, and so unused, if --listen is not a single address
-	return rendezvous.Config{Name: name, Key: string(key), Addr: addr, Need: c.StartWith, Patience: discoverPatience,
+	addr, _ := netip.ParseAddr(r.Listen) // invalid, and so unused, if --listen is not a single address
+	return rendezvous.Config{Name: name, Key: string(key), Addr: addr, Need: r.StartWith, Patience: discoverPatience,
 		Say: func(text string) {
 			// Texts may have names from other hosts, so control characters are replaced.
-			fmt.Fprintf(t.stderr, "elrun: looking for job %s: %s\n", c.Name, printable.Line(text))
+			fmt.Fprintf(t.stderr, "elrun: looking for job %s: %s\n", r.Name, printable.Line(text))
 		}}, nil
 }
 
 // findJob looks for the job until it is found, a signal comes or --discover-timeout has passed.
-func (c *runCommand) findJob(ctx context.Context, t *terminal, p *rendezvous.Point) (rendezvous.Found, error) {
+func (r *runCommand) findJob(ctx context.Context, t *terminal, p *rendezvous.Point) (rendezvous.Found, error) {
 	seeking, release := t.interruptible(ctx)
 	defer release()
-	seeking, cancel := context.WithTimeoutCause(seeking, c.DiscoverTimeout, errDiscover)
+	seeking, cancel := context.WithTimeoutCause(seeking, r.DiscoverTimeout, errDiscover)
 	defer cancel()
 	found, err := p.Seek(seeking)
 	switch {
 	case err != nil: // the caller prints it
 	case found.Finished:
-		fmt.Fprintf(t.stderr, "elrun: job %s has finished already\n", c.Name)
+		fmt.Fprintf(t.stderr, "elrun: job %s has finished already\n", r.Name)
 	case found.Ticket != "":
-		fmt.Fprintf(t.stderr, "elrun: joining job %s by way of %s\n", c.Name, printable.Line(found.Host))
+		fmt.Fprintf(t.stderr, "elrun: joining job %s by way of %s\n", r.Name, printable.Line(found.Host))
 	default:
-		fmt.Fprintf(t.stderr, "elrun: starting job %s\n", c.Name)
+		fmt.Fprintf(t.stderr, "elrun: starting job %s\n", r.Name)
 	}
 	return found, err
 }
@@ -161,13 +161,13 @@ type ticketCache struct {
 }
 
 // ticket returns a ticket for another launcher, or an error while no peer here is a member yet.
-func (p *ticketCache) ticket(ctx context.Context) (string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.text != "" && time.Since(p.made) < ticketReuse {
-		return p.text, nil
+func (t *ticketCache) ticket(ctx context.Context) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.text != "" && time.Since(t.made) < ticketReuse {
+		return t.text, nil
 	}
-	job, err := launch.Find(ctx, p.job)
+	job, err := launch.Find(ctx, t.job)
 	if err != nil {
 		return "", errors.New("its peers are starting")
 	}
@@ -175,7 +175,7 @@ func (p *ticketCache) ticket(ctx context.Context) (string, error) {
 	made := time.Now()
 	ticket, err := job.Ticket(ctx, cachedTicketValid)
 	if err == nil {
-		p.text, p.made = ticket.Text, made
+		t.text, t.made = ticket.Text, made
 	}
 	return ticket.Text, err
 }
@@ -183,7 +183,7 @@ func (p *ticketCache) ticket(ctx context.Context) (string, error) {
 // finishRendezvous informs other launchers of the job's end. If err says that this launcher could
 // not join, it asks the other launchers whether the job has finished. If the job has finished the
 // result is nil.
-func (c *runCommand) finishRendezvous(ctx context.Context, t *terminal, p *rendezvous.Point, err error) error {
+func (r *runCommand) finishRendezvous(ctx context.Context, t *terminal, p *rendezvous.Point, err error) error {
 	// After a signal or a wrong flag the outcome does not depend on whether the job has finished.
 	if err != nil && isPermanent(err) {
 		return err
@@ -198,7 +198,7 @@ func (c *runCommand) finishRendezvous(ctx context.Context, t *terminal, p *rende
 	}
 	if p.Finished(ending) {
 		report(t.stderr, err)
-		fmt.Fprintf(t.stderr, "elrun: job %s has finished without the peers of this elrun\n", c.Name)
+		fmt.Fprintf(t.stderr, "elrun: job %s has finished without the peers of this elrun\n", r.Name)
 		return nil
 	}
 	return err

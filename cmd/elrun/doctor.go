@@ -18,13 +18,13 @@ type doctorCommand struct {
 
 // Run checks this host, or hosts and the connections between them, or the path to a peer. It
 // prints a line for each check, and fails if a check has failed.
-func (c *doctorCommand) Run(ctx context.Context, t *terminal) error {
-	hosts, err := c.hosts()
+func (d *doctorCommand) Run(ctx context.Context, t *terminal) error {
+	hosts, err := d.hosts()
 	if err != nil {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
 		return exitStatus(statusUsage)
 	}
-	if c.Member != "" && len(hosts) > 0 {
+	if d.Member != "" && len(hosts) > 0 {
 		fmt.Fprintln(t.stderr, "elrun: -H does not go with a peer or a ticket: name one of them")
 		return exitStatus(statusUsage)
 	}
@@ -32,13 +32,13 @@ func (c *doctorCommand) Run(ctx context.Context, t *terminal) error {
 	defer release()
 	var checks []launch.Check
 	switch {
-	case c.Member != "":
+	case d.Member != "":
 		var target string
-		if target, err = readTicket(ctx, c.Member, t.stdin); err == nil {
+		if target, err = readTicket(ctx, d.Member, t.stdin); err == nil {
 			checks, err = launch.DoctorMember(ctx, target)
 		}
 	case len(hosts) > 0:
-		checks, err = launch.DoctorHosts(ctx, launch.Remote{Hosts: hosts, SSH: c.SSH, Copy: c.Copy, ConnectTimeout: c.ConnectTimeout})
+		checks, err = launch.DoctorHosts(ctx, launch.Remote{Hosts: hosts, SSH: d.SSH, Copy: d.Copy, ConnectTimeout: d.ConnectTimeout})
 	default:
 		checks = launch.Doctor(ctx)
 	}

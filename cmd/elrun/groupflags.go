@@ -20,22 +20,22 @@ type groupFlags struct {
 }
 
 // check returns an error for a flag with an invalid value.
-func (f *groupFlags) check() error {
+func (g *groupFlags) check() error {
 	switch {
-	case f.MinPeers < 1:
-		return fmt.Errorf("--min-peers %d: want at least one peer", f.MinPeers)
-	case f.Restart < 0:
-		return fmt.Errorf("--restart %d: want none or more", f.Restart)
-	case f.RejoinTimeout <= 0:
-		return fmt.Errorf("--rejoin-timeout %v: want more than 0", f.RejoinTimeout)
-	case f.StartTimeout <= 0:
-		return fmt.Errorf("--start-timeout %v: want more than 0", f.StartTimeout)
+	case g.MinPeers < 1:
+		return fmt.Errorf("--min-peers %d: want at least one peer", g.MinPeers)
+	case g.Restart < 0:
+		return fmt.Errorf("--restart %d: want none or more", g.Restart)
+	case g.RejoinTimeout <= 0:
+		return fmt.Errorf("--rejoin-timeout %v: want more than 0", g.RejoinTimeout)
+	case g.StartTimeout <= 0:
+		return fmt.Errorf("--start-timeout %v: want more than 0", g.StartTimeout)
 	}
 	return nil
 }
 
 // membership returns the options of the group of a job.
-func (f *groupFlags) membership() launch.Membership {
-	return launch.Membership{MinPeers: f.MinPeers, Quorum: f.Quorum, RejoinTimeout: f.RejoinTimeout,
-		Restart: f.Restart, StartTimeout: f.StartTimeout, StateRate: int(f.StateRate)}
+func (g *groupFlags) membership() launch.Membership {
+	return launch.Membership{MinPeers: g.MinPeers, Quorum: g.Quorum, RejoinTimeout: g.RejoinTimeout,
+		Restart: g.Restart, StartTimeout: g.StartTimeout, StateRate: int(g.StateRate)}
 }

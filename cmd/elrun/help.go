@@ -18,17 +18,17 @@ type helpCommand struct {
 }
 
 // Run prints the help of a command, or of elrun, as --help does.
-func (c *helpCommand) Run(t *terminal, k *kong.Kong) error {
+func (h *helpCommand) Run(t *terminal, k *kong.Kong) error {
 	names := commandNames(k)
-	if len(c.Command) > 0 && !slices.Contains(names, c.Command[0]) {
-		text := fmt.Sprintf("%s is no command", c.Command[0])
-		if near := nearest(c.Command[0], names); near != "" {
+	if len(h.Command) > 0 && !slices.Contains(names, h.Command[0]) {
+		text := fmt.Sprintf("%s is no command", h.Command[0])
+		if near := nearest(h.Command[0], names); near != "" {
 			text += ": did you mean elrun help " + near + "?"
 		}
 		fmt.Fprintf(t.stderr, "elrun: %s; elrun --help lists all\n", text)
 		return exitStatus(statusUsage)
 	}
-	if status := run(append(slices.Clone(c.Command), "--help"), t); status != 0 {
+	if status := run(append(slices.Clone(h.Command), "--help"), t); status != 0 {
 		return exitStatus(status)
 	}
 	return nil

@@ -30,31 +30,31 @@ type hostFlags struct {
 }
 
 // hosts returns the hosts of -H or of --hostfile; nil if there is neither.
-func (f *sshFlags) hosts() ([]launch.Host, error) {
+func (s *sshFlags) hosts() ([]launch.Host, error) {
 	switch {
-	case f.Hosts != nil && f.Hostfile != nil:
+	case s.Hosts != nil && s.Hostfile != nil:
 		return nil, errors.New("-H does not go with --hostfile: name the hosts in one way")
-	case f.Hosts != nil: // ParseHosts refuses "", which may come from an unset variable
-		return launch.ParseHosts(*f.Hosts)
-	case f.Hostfile == nil:
+	case s.Hosts != nil: // ParseHosts refuses "", which may come from an unset variable
+		return launch.ParseHosts(*s.Hosts)
+	case s.Hostfile == nil:
 		return nil, nil
 	}
-	file, err := os.Open(*f.Hostfile)
+	file, err := os.Open(*s.Hostfile)
 	if err != nil {
 		return nil, fmt.Errorf("hostfile: %w", err)
 	}
 	defer file.Close()
 	hosts, err := launch.ReadHostfile(file)
 	if err != nil {
-		return nil, fmt.Errorf("hostfile %s: %w", *f.Hostfile, err)
+		return nil, fmt.Errorf("hostfile %s: %w", *s.Hostfile, err)
 	}
 	return hosts, nil
 }
 
 // exported returns the environment variables of --export, each as NAME=VALUE.
-func (f *hostFlags) exported() ([]string, error) {
+func (h *hostFlags) exported() ([]string, error) {
 	var out []string
-	for _, v := range f.Export {
+	for _, v := range h.Export {
 		// NAME=VALUE sets the value on the hosts whether or not the variable is set here.
 		name, _, given := strings.Cut(v, "=")
 		value, set := os.LookupEnv(name)
@@ -74,8 +74,8 @@ func (f *hostFlags) exported() ([]string, error) {
 // add sets the flags in the options of a job. peers is the number of peers over all hosts, 0 if not
 // given. Without hosts it does not set Options.Peers, which then is the number of peers on this
 // host.
-func (f *hostFlags) add(o *launch.Options, hosts []launch.Host, env []string, peers int) {
-	o.Remote = launch.Remote{Hosts: hosts, SSH: f.SSH, ConnectTimeout: f.ConnectTimeout, Copy: f.Copy, Dir: f.Dir, Detach: f.Detach}
+func (h *hostFlags) add(o *launch.Options, hosts []launch.Host, env []string, peers int) {
+	o.Remote = launch.Remote{Hosts: hosts, SSH: h.SSH, ConnectTimeout: h.ConnectTimeout, Copy: h.Copy, Dir: h.Dir, Detach: h.Detach}
 	o.Forward = env
 	if len(hosts) == 0 {
 		return
@@ -91,6 +91,6 @@ type agentCommand struct{}
 
 // Run serves the launcher, which sends its requests on standard input and reads the answers from
 // standard output, as ssh connects them.
-func (c *agentCommand) Run(ctx context.Context, t *terminal) error {
+func (a *agentCommand) Run(ctx context.Context, t *terminal) error {
 	return launch.ServeHost(ctx, t.stdin, t.stdout, t.signals)
 }

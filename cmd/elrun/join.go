@@ -20,41 +20,41 @@ type joinCommand struct {
 }
 
 // Validate implements kong's validation: its errors are usage errors.
-func (c *joinCommand) Validate() error {
-	if c.JoinTimeout <= 0 {
-		return fmt.Errorf("--join-timeout %v: want more than 0", c.JoinTimeout)
+func (j *joinCommand) Validate() error {
+	if j.JoinTimeout <= 0 {
+		return fmt.Errorf("--join-timeout %v: want more than 0", j.JoinTimeout)
 	}
-	return c.jobFlags.Validate()
+	return j.jobFlags.Validate()
 }
 
 // Run starts peers that join a running job, and waits for their end.
-func (c *joinCommand) Run(ctx context.Context, t *terminal) error {
-	return c.preemptible(ctx, t, func(ctx context.Context) error {
-		if !c.Forever {
-			return c.join(ctx, t)
+func (j *joinCommand) Run(ctx context.Context, t *terminal) error {
+	return j.preemptible(ctx, t, func(ctx context.Context) error {
+		if !j.Forever {
+			return j.join(ctx, t)
 		}
-		return c.joinForever(ctx, t)
+		return j.joinForever(ctx, t)
 	})
 }
 
 // join makes one attempt to join, and waits for the end of the peers.
-func (c *joinCommand) join(ctx context.Context, t *terminal) error {
+func (j *joinCommand) join(ctx context.Context, t *terminal) error {
 	reading, release := t.interruptible(ctx)
-	ticket, err := readTicket(reading, c.Ticket, t.stdin)
+	ticket, err := readTicket(reading, j.Ticket, t.stdin)
 	release()
 	if err != nil {
 		return err
 	}
 	// In a Slurm step each task is a launcher whose peers join the job. Without -n a task has one
 	// peer, as srun starts one task for each peer.
-	task, err := c.task()
+	task, err := j.task()
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, t, func(o *launch.Options) {
-		o.Join, o.Ticket, o.Membership.JoinTimeout = true, ticket, c.JoinTimeout
+	return j.run(ctx, t, func(o *launch.Options) {
+		o.Join, o.Ticket, o.Membership.JoinTimeout = true, ticket, j.JoinTimeout
 		if task != nil {
-			o.Peers, o.Output.Label = max(1, int(c.Peers)), task.Label()
+			o.Peers, o.Output.Label = max(1, int(j.Peers)), task.Label()
 		}
 	})
 }
@@ -62,20 +62,20 @@ func (c *joinCommand) join(ctx context.Context, t *terminal) error {
 // joinForever joins again whenever the job ends or cannot be found. A ticket in a file is read
 // before each attempt, because elrun ticket --follow replaces it. So a bad ticket in a file does
 // not end the attempts. A ticket on standard input is read once.
-func (c *joinCommand) joinForever(ctx context.Context, t *terminal) error {
-	if c.Ticket == fromInput {
+func (j *joinCommand) joinForever(ctx context.Context, t *terminal) error {
+	if j.Ticket == fromInput {
 		reading, release := t.interruptible(ctx)
-		text, err := readTicket(reading, c.Ticket, t.stdin)
+		text, err := readTicket(reading, j.Ticket, t.stdin)
 		release()
 		if err != nil {
 			return err
 		}
-		c.Ticket = text
+		j.Ticket = text
 	}
 	return retryJoin(ctx, t, func(ctx context.Context) error {
-		err := c.join(ctx, t)
+		err := j.join(ctx, t)
 		// retryJoin ends after the error of a bad ticket, but tries again after statusFailed.
-		if strings.HasPrefix(c.Ticket, fromFile) && ctx.Err() == nil && isBadTicket(err) {
+		if strings.HasPrefix(j.Ticket, fromFile) && ctx.Err() == nil && isBadTicket(err) {
 			report(t.stderr, err)
 			return exitStatus(statusFailed)
 		}

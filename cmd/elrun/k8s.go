@@ -26,15 +26,15 @@ type k8sCommand struct {
 }
 
 // Validate implements kong's validation: its errors are usage errors.
-func (c *k8sCommand) Validate() error { return checkGrace(c.Grace) }
+func (k *k8sCommand) Validate() error { return checkGrace(k.Grace) }
 
 // Run prints the Kubernetes manifest of a job, with a new random key. So two manifests made with
 // the same flags differ in the Secret: apply only one of them.
-func (c *k8sCommand) Run(t *terminal) error {
-	spec := k8s.Spec{Name: c.Name, Namespace: c.Namespace, Image: c.Image, Peers: int(c.Peers), MinPeers: c.MinPeers, MaxPeers: c.Max,
-		CPU: c.CPU, Memory: c.Memory, Queue: c.Queue, Program: c.Program}
-	if c.Grace != nil {
-		spec.Grace = *c.Grace
+func (k *k8sCommand) Run(t *terminal) error {
+	spec := k8s.Spec{Name: k.Name, Namespace: k.Namespace, Image: k.Image, Peers: int(k.Peers), MinPeers: k.MinPeers, MaxPeers: k.Max,
+		CPU: k.CPU, Memory: k.Memory, Queue: k.Queue, Program: k.Program}
+	if k.Grace != nil {
+		spec.Grace = *k.Grace
 	}
 	// kong leaves the "--" before the program in a passthrough argument.
 	if len(spec.Program) > 0 && spec.Program[0] == "--" {

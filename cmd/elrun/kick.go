@@ -15,11 +15,11 @@ type kickCommand struct {
 }
 
 // Run evicts a peer from a job, revokes the tickets that go with it, and prints the outcome.
-func (c *kickCommand) Run(ctx context.Context, t *terminal) error {
+func (k *kickCommand) Run(ctx context.Context, t *terminal) error {
 	// A single argument is the peer: the job is then the only one on this host.
-	name, peer := c.Job, c.Peer
+	name, peer := k.Job, k.Peer
 	if peer == "" {
-		name, peer = "", c.Job
+		name, peer = "", k.Job
 	}
 	job, err := launch.Find(ctx, name)
 	if err != nil {

@@ -58,7 +58,7 @@ type commands struct {
 type exitStatus int
 
 // Error implements error for errors.As; its text is not printed.
-func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 // terminal has the output files of a command, its input and its signals. It is an argument of
 // commands instead of global state, so that tests run several commands in one process.

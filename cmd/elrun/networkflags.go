@@ -15,7 +15,7 @@ type networkFlags struct {
 }
 
 // network returns the options of the network of a job.
-func (f *networkFlags) network() launch.Network {
-	return launch.Network{Listen: f.Listen, LAN: f.LAN, PortMap: f.PortMap, Site: f.Site,
-		Transport: f.Transport, Encrypt: f.Encrypt, Relay: f.Relay}
+func (n *networkFlags) network() launch.Network {
+	return launch.Network{Listen: n.Listen, LAN: n.LAN, PortMap: n.PortMap, Site: n.Site,
+		Transport: n.Transport, Encrypt: n.Encrypt, Relay: n.Relay}
 }

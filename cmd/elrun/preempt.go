@@ -27,11 +27,11 @@ func (p preemption) Error() string { return printable.Line("notice of preemption
 
 // preemptible runs a job with a context that the notice of preemption cancels, if
 // --preempt-notice names a source of notices.
-func (f *jobFlags) preemptible(ctx context.Context, t *terminal, job func(context.Context) error) error {
-	if f.PreemptNotice == "" {
+func (j *jobFlags) preemptible(ctx context.Context, t *terminal, job func(context.Context) error) error {
+	if j.PreemptNotice == "" {
 		return job(ctx)
 	}
-	source, err := preempt.Parse(f.PreemptNotice)
+	source, err := preempt.Parse(j.PreemptNotice)
 	if err != nil {
 		return fmt.Errorf("%w: --preempt-notice: %w", launch.ErrOptions, err)
 	}

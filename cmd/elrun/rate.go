@@ -11,9 +11,9 @@ import (
 type byteRate int
 
 // UnmarshalText implements encoding.TextUnmarshaler for kong: its errors are usage errors.
-func (r *byteRate) UnmarshalText(text []byte) error {
+func (b *byteRate) UnmarshalText(text []byte) error {
 	n, err := parseRate(string(text))
-	*r = byteRate(n)
+	*b = byteRate(n)
 	return err
 }
 

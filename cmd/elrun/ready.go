@@ -16,8 +16,8 @@ const readyPeriod = 500 * time.Millisecond
 // showReady accepts connections at --ready-port, as a readiness probe, until ctx ends. It begins
 // when a peer of this launcher is a member. The open port is enough, as Kubernetes only connects. A
 // port that cannot be opened is reported, but does not end the job.
-func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr, pass *ticketCache) {
-	if c.ReadyPort == 0 || !waitMember(ctx, pass) {
+func (r *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr, pass *ticketCache) {
+	if r.ReadyPort == 0 || !waitMember(ctx, pass) {
 		return
 	}
 	host := ""
@@ -25,7 +25,7 @@ func (c *runCommand) showReady(ctx context.Context, t *terminal, addr netip.Addr
 		host = addr.String()
 	}
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(c.ReadyPort)))
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(r.ReadyPort)))
 	if err != nil {
 		fmt.Fprintf(t.stderr, "elrun: --ready-port: %v\n", err)
 		return

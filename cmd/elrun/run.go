@@ -39,16 +39,16 @@ type jobFlags struct {
 }
 
 // Validate implements kong's validation: its errors are usage errors.
-func (f *jobFlags) Validate() error {
+func (j *jobFlags) Validate() error {
 	var audit error
-	if !(f.Audit >= 0 && f.Audit <= 1) { // the condition is also true for NaN
-		audit = fmt.Errorf("--audit %v: want a fraction of the steps, 0 to 1", f.Audit)
+	if !(j.Audit >= 0 && j.Audit <= 1) { // the condition is also true for NaN
+		audit = fmt.Errorf("--audit %v: want a fraction of the steps, 0 to 1", j.Audit)
 	}
 	var unknown error
-	if len(f.Program) > 0 && f.Program[0] != "--" && strings.HasPrefix(f.Program[0], "-") { // kong takes it for the program
-		unknown = fmt.Errorf("unknown flag %s", f.Program[0])
+	if len(j.Program) > 0 && j.Program[0] != "--" && strings.HasPrefix(j.Program[0], "-") { // kong takes it for the program
+		unknown = fmt.Errorf("unknown flag %s", j.Program[0])
 	}
-	return cmp.Or(unknown, f.groupFlags.check(), checkGrace(f.Grace), audit, f.dhtFlags.check())
+	return cmp.Or(unknown, j.groupFlags.check(), checkGrace(j.Grace), audit, j.dhtFlags.check())
 }
 
 // checkGrace returns an error for a bad value of --grace, which is nil if it is not given.
@@ -60,8 +60,8 @@ func checkGrace(d *time.Duration) error {
 }
 
 // run starts the peers, with options that change has completed, and waits for their end.
-func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Options)) error {
-	program := f.Program
+func (j *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Options)) error {
+	program := j.Program
 	if len(program) > 0 && program[0] == "--" {
 		program = program[1:]
 	}
@@ -70,28 +70,28 @@ func (f *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 		return exitStatus(statusUsage)
 	}
 	// The event log is opened before a peer starts, so that no events of the start are lost.
-	events, closeEvents, err := openEvents(f.Events, t.stderr)
+	events, closeEvents, err := openEvents(j.Events, t.stderr)
 	if err != nil {
 		return err
 	}
 	defer closeEvents()
 	o := launch.Options{
-		Program: program[0], Args: program[1:], Peers: f.Peers.orCores(), Job: f.Name,
-		Network: f.network(), Membership: f.membership(),
-		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && f.Events != "-", Events: events, LogDir: f.LogDir},
+		Program: program[0], Args: program[1:], Peers: j.Peers.orCores(), Job: j.Name,
+		Network: j.network(), Membership: j.membership(),
+		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && j.Events != "-", Events: events, LogDir: j.LogDir},
 		Signals: t.signals}
 	switch {
-	case f.Grace != nil:
-		o.Grace = *f.Grace
-	case f.PreemptNotice != "":
+	case j.Grace != nil:
+		o.Grace = *j.Grace
+	case j.PreemptNotice != "":
 		o.Grace = preemptGrace
 	}
-	f.dhtFlags.add(&o)
+	j.dhtFlags.add(&o)
 	// change is called after the flags are set, so that a task, --discover and join can override
 	// them.
 	change(&o)
-	if f.Audit > 0 {
-		o.Forward = append(o.Forward, fmt.Sprintf("ELRUN_AUDIT=%v", f.Audit))
+	if j.Audit > 0 {
+		o.Forward = append(o.Forward, fmt.Sprintf("ELRUN_AUDIT=%v", j.Audit))
 	}
 	return finish(launch.Run(ctx, o))
 }
@@ -106,26 +106,26 @@ type runCommand struct {
 }
 
 // Validate implements kong's validation: its errors are usage errors.
-func (c *runCommand) Validate() error {
-	if c.Discover != "" && (c.Hosts != nil || c.Hostfile != nil) {
+func (r *runCommand) Validate() error {
+	if r.Discover != "" && (r.Hosts != nil || r.Hostfile != nil) {
 		return errors.New("--discover does not go with -H or --hostfile: find the hosts in one way")
 	}
-	return cmp.Or(c.jobFlags.Validate(), c.discoverFlags.Validate())
+	return cmp.Or(r.jobFlags.Validate(), r.discoverFlags.Validate())
 }
 
 // Run starts the job, or its part of it, and waits for the end.
-func (c *runCommand) Run(ctx context.Context, t *terminal) error {
-	env, err := c.exported()
-	task, wrong := c.task()
-	if err = cmp.Or(err, wrong); c.Hosts != nil || c.Hostfile != nil || c.Discover != "" {
+func (r *runCommand) Run(ctx context.Context, t *terminal) error {
+	env, err := r.exported()
+	task, wrong := r.task()
+	if err = cmp.Or(err, wrong); r.Hosts != nil || r.Hostfile != nil || r.Discover != "" {
 		task = nil // explicit flags take precedence over the batch system
 	}
 	var hosts []launch.Host
 	var srun bool
 	// A task of a Slurm step runs its own peers only, and with --discover each host has its own
 	// launcher. In both cases this launcher starts no peers on other hosts.
-	if err == nil && task == nil && c.Discover == "" {
-		hosts, srun, err = c.chooseHosts(t, &c.sshFlags, &c.Peers)
+	if err == nil && task == nil && r.Discover == "" {
+		hosts, srun, err = r.chooseHosts(t, &r.sshFlags, &r.Peers)
 	}
 	if err != nil {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
@@ -135,30 +135,30 @@ func (c *runCommand) Run(ctx context.Context, t *terminal) error {
 	defer ended()
 	// change completes the options of all three ways to run: discovered, as a task, or alone.
 	change := func(o *launch.Options) {
-		c.add(o, hosts, env, int(c.Peers))
+		r.add(o, hosts, env, int(r.Peers))
 		o.Remote.Srun = srun
-		o.Input = c.input(reading, t, task)
+		o.Input = r.input(reading, t, task)
 	}
-	return c.preemptible(ctx, t, func(ctx context.Context) error {
+	return r.preemptible(ctx, t, func(ctx context.Context) error {
 		switch {
-		case c.Discover != "":
-			return c.discovered(ctx, t, change)
+		case r.Discover != "":
+			return r.discovered(ctx, t, change)
 		case task != nil:
-			return c.inTask(ctx, t, task, change)
+			return r.inTask(ctx, t, task, change)
 		}
-		return c.run(ctx, t, change)
+		return r.run(ctx, t, change)
 	})
 }
 
 // input returns the standard input of the peers. Of several launchers, only the one that begins the
 // job has the peer of rank 0; with --discover nobody knows beforehand which one this is. ctx ends
 // the reading of a terminal.
-func (c *runCommand) input(ctx context.Context, t *terminal, task *scheduler.Task) launch.Input {
-	others := c.Discover != "" || task != nil && task.Rank > 0
-	if t.stdin == nil || c.Stdin == "none" || c.Stdin == "0" && others {
+func (r *runCommand) input(ctx context.Context, t *terminal, task *scheduler.Task) launch.Input {
+	others := r.Discover != "" || task != nil && task.Rank > 0
+	if t.stdin == nil || r.Stdin == "none" || r.Stdin == "0" && others {
 		return launch.Input{}
 	}
-	in := launch.Input{Stdin: t.stdin, All: c.Stdin == "all"}
+	in := launch.Input{Stdin: t.stdin, All: r.Stdin == "all"}
 	// The kernel stops a peer that reads the terminal, because only the process group of elrun is in
 	// the foreground.
 	if isTerminal(t.stdin) {
@@ -172,7 +172,7 @@ type peerCount int
 
 // Decode implements kong's decoding: its errors are usage errors. It uses Pop because PopValue
 // would treat a negative number as a flag. kong reads the flag -np of mpirun as -n with the value p.
-func (n *peerCount) Decode(ctx *kong.DecodeContext) error {
+func (p *peerCount) Decode(ctx *kong.DecodeContext) error {
 	text, _ := ctx.Scan.Pop().Value.(string) // "" if the value is missing
 	if rest, ok := strings.CutPrefix(text, "p"); ok {
 		if text = strings.TrimPrefix(rest, "="); text == "" {
@@ -186,16 +186,16 @@ func (n *peerCount) Decode(ctx *kong.DecodeContext) error {
 	case v < 1:
 		return fmt.Errorf("%d peers: want at least one; without -n elrun starts one for each core", v)
 	}
-	*n = peerCount(v)
+	*p = peerCount(v)
 	return nil
 }
 
 // orCores returns the given number, or the number of cores.
-func (n peerCount) orCores() int {
-	if n == 0 {
+func (p peerCount) orCores() int {
+	if p == 0 {
 		return cores.Count()
 	}
-	return int(n)
+	return int(p)
 }
 
 // finish returns the error of a command for the end of its job. launch has printed why the job

@@ -18,8 +18,8 @@ type scaleCommand struct {
 }
 
 // Run changes the number of peers and prints the outcome.
-func (c *scaleCommand) Run(ctx context.Context, t *terminal) error {
-	name, h, err := c.parse()
+func (s *scaleCommand) Run(ctx context.Context, t *terminal) error {
+	name, h, err := s.parse()
 	if err != nil {
 		fmt.Fprintf(t.stderr, "elrun: %v\nusage: elrun scale [JOB] N|HOST:N [--elrun PID]\n", err)
 		return exitStatus(statusUsage)
@@ -28,9 +28,9 @@ func (c *scaleCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
-	scale := func() (string, error) { return job.Scale(ctx, h.Slots, c.Elrun) }
+	scale := func() (string, error) { return job.Scale(ctx, h.Slots, s.Elrun) }
 	if h.Name != "" {
-		scale = func() (string, error) { return job.ScaleHost(ctx, h, c.Elrun) }
+		scale = func() (string, error) { return job.ScaleHost(ctx, h, s.Elrun) }
 	}
 	text, err := scale()
 	if err != nil {
@@ -42,10 +42,10 @@ func (c *scaleCommand) Run(ctx context.Context, t *terminal) error {
 
 // parse interprets the arguments "[JOB] N" or "[JOB] HOST:N"; a single argument is the last one.
 // h.Name is empty without a host; h.Slots is then the number of peers of the whole elrun.
-func (c *scaleCommand) parse() (job string, h launch.Host, err error) {
-	job, last := c.Job, c.N
+func (s *scaleCommand) parse() (job string, h launch.Host, err error) {
+	job, last := s.Job, s.N
 	if last == "" {
-		job, last = "", c.Job
+		job, last = "", s.Job
 	}
 	number, onHost := last, false
 	// The last colon separates host and number, because an IPv6 address, in

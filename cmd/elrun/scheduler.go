@@ -26,8 +26,8 @@ func schedulerEnv() scheduler.Environment {
 
 // task returns the task of this launcher in a Slurm step of several tasks; nil outside of such a
 // step.
-func (f *schedulerFlags) task() (*scheduler.Task, error) {
-	if f.Scheduler == "none" {
+func (s *schedulerFlags) task() (*scheduler.Task, error) {
+	if s.Scheduler == "none" {
 		return nil, nil
 	}
 	task, ok, err := scheduler.FindTask(schedulerEnv())
@@ -39,8 +39,8 @@ func (f *schedulerFlags) task() (*scheduler.Task, error) {
 
 // allocation returns the hosts of the batch job in which this launcher runs; nil outside of a batch
 // job.
-func (f *schedulerFlags) allocation() (*scheduler.Allocation, error) {
-	if f.Scheduler == "none" {
+func (s *schedulerFlags) allocation() (*scheduler.Allocation, error) {
+	if s.Scheduler == "none" {
 		return nil, nil
 	}
 	a, err := scheduler.Find(schedulerEnv())
@@ -59,12 +59,12 @@ func schedulerError(err error) error {
 // chooseHosts chooses the hosts of the peers: the named hosts, or the hosts of the batch job in
 // which this launcher runs, unless the user gives a number of peers. srun reports whether srun
 // reaches the hosts.
-func (f *schedulerFlags) chooseHosts(t *terminal, named *sshFlags, peers *peerCount) (hosts []launch.Host, srun bool, err error) {
+func (s *schedulerFlags) chooseHosts(t *terminal, named *sshFlags, peers *peerCount) (hosts []launch.Host, srun bool, err error) {
 	// The user's choice takes precedence over the allocation of the batch system.
 	if hosts, err = named.hosts(); err != nil || len(hosts) > 0 || *peers > 0 {
 		return hosts, false, err
 	}
-	a, err := f.allocation()
+	a, err := s.allocation()
 	if a != nil && a.Groups > 1 {
 		fmt.Fprintf(t.stderr, "elrun: %s has %d groups of hosts (a heterogeneous job); these peers run in the first: srun --het-group=1 elrun join starts more in the second\n", a.From, a.Groups)
 	}
@@ -89,21 +89,21 @@ func (f *schedulerFlags) chooseHosts(t *terminal, named *sshFlags, peers *peerCo
 
 // inTask runs the part of the job that belongs to one task of a Slurm step. Task 0 starts the
 // job. The other tasks join it with the ticket that task 0 writes to a file.
-func (c *runCommand) inTask(ctx context.Context, t *terminal, task *scheduler.Task, change func(*launch.Options)) error {
+func (r *runCommand) inTask(ctx context.Context, t *terminal, task *scheduler.Task, change func(*launch.Options)) error {
 	run := func(also func(*launch.Options)) error {
-		return c.run(ctx, t, func(o *launch.Options) {
+		return r.run(ctx, t, func(o *launch.Options) {
 			change(o)
-			o.Peers, o.Output.Label, o.Output.Shared = max(1, int(c.Peers)), task.Label(), true // without -n one peer for each task
+			o.Peers, o.Output.Label, o.Output.Shared = max(1, int(r.Peers)), task.Label(), true // without -n one peer for each task
 			also(o)
 		})
 	}
-	rendezvous := newTicketFile(c.Rendezvous, task)
+	rendezvous := newTicketFile(r.Rendezvous, task)
 	if task.Rank == 0 {
-		return rendezvous.startJob(ctx, t, c.jobFlags, func(job string) error {
+		return rendezvous.startJob(ctx, t, r.jobFlags, func(job string) error {
 			return run(func(o *launch.Options) { o.Job = job })
 		})
 	}
-	return rendezvous.join(ctx, t, c.RejoinTimeout, func(ticket string) error {
+	return rendezvous.join(ctx, t, r.RejoinTimeout, func(ticket string) error {
 		return run(func(o *launch.Options) { o.Job, o.Join, o.Ticket = "", true, ticket })
 	})
 }

@@ -24,23 +24,23 @@ type psCommand struct {
 }
 
 // Run prints the jobs of this user on this host.
-func (c *psCommand) Run(ctx context.Context, t *terminal) error {
-	jobs, err := c.jobs(ctx)
+func (p *psCommand) Run(ctx context.Context, t *terminal) error {
+	jobs, err := p.jobs(ctx)
 	if err != nil {
 		return err
 	}
-	if c.JSON {
+	if p.JSON {
 		return writeJSON(t.stdout, jobs)
 	}
 	return writeJobs(t.stdout, jobs)
 }
 
 // jobs returns the named job, or all jobs.
-func (c *psCommand) jobs(ctx context.Context) ([]launch.Status, error) {
-	if c.Job == "" {
+func (p *psCommand) jobs(ctx context.Context) ([]launch.Status, error) {
+	if p.Job == "" {
 		return launch.Jobs(ctx)
 	}
-	s, err := statusOf(ctx, c.Job, false)
+	s, err := statusOf(ctx, p.Job, false)
 	return []launch.Status{s}, err
 }
 

@@ -121,13 +121,13 @@ type lineTruncator struct {
 
 // Write implements io.Writer. It buffers an incomplete line until its end is written, because a
 // table comes in several writes.
-func (n *lineTruncator) Write(b []byte) (int, error) {
+func (l *lineTruncator) Write(b []byte) (int, error) {
 	for _, c := range b {
-		if n.line = append(n.line, c); c != '\n' {
+		if l.line = append(l.line, c); c != '\n' {
 			continue
 		}
 		// Truncate at the beginning of a character, so that the line stays valid UTF-8.
-		line := n.line[:len(n.line)-1]
+		line := l.line[:len(l.line)-1]
 		if len(line) > maxLine {
 			cut := maxLine - len("...")
 			for !utf8.RuneStart(line[cut]) {
@@ -135,8 +135,8 @@ func (n *lineTruncator) Write(b []byte) (int, error) {
 			}
 			line = append(line[:cut:cut], "..."...)
 		}
-		n.line = n.line[:0]
-		if _, err := fmt.Fprintf(n.to, "%s\n", line); err != nil {
+		l.line = l.line[:0]
+		if _, err := fmt.Fprintf(l.to, "%s\n", line); err != nil {
 			return 0, err
 		}
 	}

@@ -74,8 +74,8 @@ func newTicketFile(dir string, task *scheduler.Task) *ticketFile {
 }
 
 // begin adds a job to the file. Jobs before it have ended: task 0 runs one after the other.
-func (r *ticketFile) begin() error {
-	past, err := r.jobs()
+func (t *ticketFile) begin() error {
+	past, err := t.jobs()
 	if err != nil {
 		return err
 	}
@@ -84,22 +84,22 @@ func (r *ticketFile) begin() error {
 			past[i].state = taskEnded + strconv.Itoa(statusFailed)
 		}
 	}
-	r.past, r.job = past[max(0, len(past)+1-ticketFileJobs):], rand.Text()
-	return r.set(waits)
+	t.past, t.job = past[max(0, len(past)+1-ticketFileJobs):], rand.Text()
+	return t.set(waits)
 }
 
 // set writes the state of the job of task 0.
-func (r *ticketFile) set(state string) error {
+func (t *ticketFile) set(state string) error {
 	var text strings.Builder
-	for _, j := range append(slices.Clone(r.past), stepJob{r.job, state}) {
+	for _, j := range append(slices.Clone(t.past), stepJob{t.job, state}) {
 		fmt.Fprintf(&text, "%s %s\n", j.id, j.state)
 	}
-	return r.write(text.String())
+	return t.write(text.String())
 }
 
 // jobs returns the jobs in the file; none if there is no file. Lines of another form are left out.
-func (r *ticketFile) jobs() (all []stepJob, err error) {
-	text, err := r.read()
+func (t *ticketFile) jobs() (all []stepJob, err error) {
+	text, err := t.read()
 	for line := range strings.Lines(text) {
 		if id, state, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
 			all = append(all, stepJob{id, state})
@@ -110,8 +110,8 @@ func (r *ticketFile) jobs() (all []stepJob, err error) {
 
 // next returns the job after the last one of a task: the first one if the task was in none. If the
 // last one is not known it is the latest. ok is false if there is none yet.
-func (r *ticketFile) next(record stepRecord) (j stepJob, ok bool, err error) {
-	all, err := r.jobs()
+func (t *ticketFile) next(record stepRecord) (j stepJob, ok bool, err error) {
+	all, err := t.jobs()
 	last, known := record.last()
 	i := slices.IndexFunc(all, func(j stepJob) bool { return j.id == last }) + 1
 	if !known {
@@ -165,7 +165,7 @@ func (r *ticketFile) startJob(ctx context.Context, t *terminal, f jobFlags, run 
 }
 
 // invite writes the job's ticket as soon as the job can make one.
-func (r *ticketFile) invite(ctx context.Context, name string) error {
+func (t *ticketFile) invite(ctx context.Context, name string) error {
 	for {
 		// An error means that the job is still starting, so it is not reported. The loop ends with
 		// ctx.
@@ -173,7 +173,7 @@ func (r *ticketFile) invite(ctx context.Context, name string) error {
 		if err == nil {
 			var ticket launch.Ticket
 			if ticket, err = job.Ticket(ctx, taskTicket); err == nil {
-				return r.set(ticket.Text)
+				return t.set(ticket.Text)
 			}
 		}
 		if err := pause.For(ctx, ticketFilePeriod); err != nil {
@@ -236,9 +236,9 @@ func (r *ticketFile) waitTicket(ctx context.Context, t *terminal, patience time.
 }
 
 // advice returns what may be wrong if the file has no ticket for a task.
-func (r *ticketFile) advice(record stepRecord) error {
+func (t *ticketFile) advice(record stepRecord) error {
 	last, _ := record.last()
-	if all, err := r.jobs(); err == nil && last != "" && len(all) > 0 && all[len(all)-1].id == last {
+	if all, err := t.jobs(); err == nil && last != "" && len(all) > 0 && all[len(all)-1].id == last {
 		return errors.New("this task was in the step's job before, and task 0 has begun no other one")
 	}
 	return errShared
@@ -259,8 +259,8 @@ func (r *ticketFile) lateOutcome(t *terminal, status string) error {
 
 // ended returns the exit status of task 0's launcher of the job with an ID; ok is false if it has not
 // ended.
-func (r *ticketFile) ended(id string) (status int, ok bool) {
-	all, _ := r.jobs() // no job after an error
+func (t *ticketFile) ended(id string) (status int, ok bool) {
+	all, _ := t.jobs() // no job after an error
 	for _, j := range all {
 		word, ended := strings.CutPrefix(j.state, taskEnded)
 		// A text without a number does not mean that the task has ended: another program may have
@@ -280,14 +280,14 @@ func isTicket(text string) bool {
 
 // write replaces the file atomically: readers see either the old text or the new text. Only the
 // user may read it.
-func (r *ticketFile) write(text string) error {
-	f, err := os.CreateTemp(filepath.Dir(r.path), filepath.Base(r.path)+".new") // with private.File
+func (t *ticketFile) write(text string) error {
+	f, err := os.CreateTemp(filepath.Dir(t.path), filepath.Base(t.path)+".new") // with private.File
 	if err != nil {
 		return err
 	}
 	_, err = io.WriteString(f, text)
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), r.path)
+		err = os.Rename(f.Name(), t.path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
@@ -297,15 +297,15 @@ func (r *ticketFile) write(text string) error {
 
 // read returns the text in the file, "" if there is no file. It is an error if the file belongs
 // to another user or if others have access to it.
-func (r *ticketFile) read() (string, error) {
+func (t *ticketFile) read() (string, error) {
 	// Network file systems cache for a while that a file is missing. Opening the folder makes the
 	// file system look for the file again.
-	if dir, err := os.Open(filepath.Dir(r.path)); err == nil {
+	if dir, err := os.Open(filepath.Dir(t.path)); err == nil {
 		_ = dir.Close()
 	}
 	// O_NOFOLLOW refuses a symbolic link, which another user could have put there to make this
 	// task read another file.
-	f, err := os.OpenFile(r.path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(t.path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -314,7 +314,7 @@ func (r *ticketFile) read() (string, error) {
 	}
 	defer f.Close()
 	if err := checkPrivate(f); err != nil {
-		return "", fmt.Errorf("rendezvous of the tasks: %s: %w", r.path, err)
+		return "", fmt.Errorf("rendezvous of the tasks: %s: %w", t.path, err)
 	}
 	b, err := readLimited(f)
 	if err != nil {
@@ -338,8 +338,8 @@ func checkPrivate(f *os.File) error {
 }
 
 // removeOldFiles deletes the old files of earlier jobs in the folder.
-func (r *ticketFile) removeOldFiles(now time.Time) {
-	old, _ := filepath.Glob(filepath.Join(filepath.Dir(r.path), ticketFilePrefix+"*")) // the only possible error is a malformed pattern, from brackets in the folder's name
+func (t *ticketFile) removeOldFiles(now time.Time) {
+	old, _ := filepath.Glob(filepath.Join(filepath.Dir(t.path), ticketFilePrefix+"*")) // the only possible error is a malformed pattern, from brackets in the folder's name
 	for _, path := range old {
 		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && now.Sub(info.ModTime()) > ticketFileLife {
 			_ = os.Remove(path) // fails for another user's file, which stays

@@ -84,23 +84,23 @@ type interruptibleReader struct {
 }
 
 // Read implements io.Reader. It waits for input, its end, or the end of ctx.
-func (p *interruptibleReader) Read(b []byte) (int, error) {
-	for p.ctx.Err() == nil {
+func (i *interruptibleReader) Read(b []byte) (int, error) {
+	for i.ctx.Err() == nil {
 		// The kernel stops a process that reads its terminal in the background.
-		group, err := unix.IoctlGetInt(int(p.file.Fd()), unix.TIOCGPGRP)
+		group, err := unix.IoctlGetInt(int(i.file.Fd()), unix.TIOCGPGRP)
 		if err == nil && group != unix.Getpgrp() {
-			_ = pause.For(p.ctx, pollPeriod*time.Millisecond) // an error means that ctx has ended
+			_ = pause.For(i.ctx, pollPeriod*time.Millisecond) // an error means that ctx has ended
 			continue
 		}
 		// Poll has a time limit, because a read of a terminal cannot have a deadline.
-		fds := []unix.PollFd{{Fd: int32(p.file.Fd()), Events: unix.POLLIN}}
+		fds := []unix.PollFd{{Fd: int32(i.file.Fd()), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds, pollPeriod)
 		switch {
 		case n > 0: // input, the end of the input, or an error, which Read returns
-			return p.file.Read(b)
+			return i.file.Read(b)
 		case err != nil && !errors.Is(err, unix.EINTR):
 			return 0, fmt.Errorf("wait for input: %w", err)
 		}
 	}
-	return 0, context.Cause(p.ctx)
+	return 0, context.Cause(i.ctx)
 }

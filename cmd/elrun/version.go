@@ -14,7 +14,7 @@ const release = "0.2.0"
 type versionCommand struct{}
 
 // Run prints the version as one line.
-func (c *versionCommand) Run(t *terminal) error {
+func (v *versionCommand) Run(t *terminal) error {
 	_, err := fmt.Fprintln(t.stdout, thisVersion())
 	return err
 }

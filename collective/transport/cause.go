@@ -45,8 +45,8 @@ func EncodeCause(self int, cause error) []byte {
 const maxWaits = 8
 
 // append appends the encoded deadlock to b.
-func (e *DeadlockError) append(b []byte) []byte {
-	waits := e.Waits[:min(len(e.Waits), maxWaits)]
+func (d *DeadlockError) append(b []byte) []byte {
+	waits := d.Waits[:min(len(d.Waits), maxWaits)]
 	b = append(b, byte(len(waits)))
 	for _, w := range waits {
 		b = binary.LittleEndian.AppendUint64(appendRanks(b, w.Rank), w.Comm)
@@ -139,21 +139,21 @@ type causeDecoder struct {
 }
 
 // next returns the next n bytes, or n zeros if there are too few.
-func (d *causeDecoder) next(n int) []byte {
-	if d.short || len(d.b) < n {
-		d.short = true
+func (c *causeDecoder) next(n int) []byte {
+	if c.short || len(c.b) < n {
+		c.short = true
 		return make([]byte, n)
 	}
-	out := d.b[:n]
-	d.b = d.b[n:]
+	out := c.b[:n]
+	c.b = c.b[n:]
 	return out
 }
 
-func (d *causeDecoder) byte() byte { return d.next(1)[0] }
+func (c *causeDecoder) byte() byte { return c.next(1)[0] }
 
-func (d *causeDecoder) rank() int { return int(int32(binary.LittleEndian.Uint32(d.next(4)))) }
+func (c *causeDecoder) rank() int { return int(int32(binary.LittleEndian.Uint32(c.next(4)))) }
 
-func (d *causeDecoder) text() string { return strings.ToValidUTF8(string(d.next(int(d.byte()))), "?") }
+func (c *causeDecoder) text() string { return strings.ToValidUTF8(string(c.next(int(c.byte()))), "?") }
 
 func (d *causeDecoder) call() Call {
 	c, _ := DecodeCall(d.next(CallSize)) // next gives the length that DecodeCall wants
@@ -161,4 +161,4 @@ func (d *causeDecoder) call() Call {
 }
 
 // ok reports whether the cause had exactly the bytes that were read.
-func (d *causeDecoder) ok() bool { return !d.short && len(d.b) == 0 }
+func (c *causeDecoder) ok() bool { return !c.short && len(c.b) == 0 }

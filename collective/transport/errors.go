@@ -34,16 +34,16 @@ type MismatchError struct {
 }
 
 // Error names both ranks and their calls.
-func (e *MismatchError) Error() string {
-	s := fmt.Sprintf("mismatched calls: rank %d called %v, rank %d called %v", e.RankA, e.A, e.RankB, e.B)
-	if e.Detail != "" {
-		s += " (" + e.Detail + ")"
+func (m *MismatchError) Error() string {
+	s := fmt.Sprintf("mismatched calls: rank %d called %v, rank %d called %v", m.RankA, m.A, m.RankB, m.B)
+	if m.Detail != "" {
+		s += " (" + m.Detail + ")"
 	}
 	return s
 }
 
 // Is reports ErrMismatch, ErrMistake and ErrRevoked.
-func (e *MismatchError) Is(target error) bool {
+func (m *MismatchError) Is(target error) bool {
 	return target == ErrMismatch || target == ErrMistake || target == ErrRevoked
 }
 
@@ -60,14 +60,14 @@ type DeadlockWait struct {
 }
 
 // Error names the ranks and their calls.
-func (e *DeadlockError) Error() string {
+func (d *DeadlockError) Error() string {
 	s, separate := "deadlock, each waits for the next: ", false
-	for i, w := range e.Waits {
+	for i, w := range d.Waits {
 		if i > 0 {
 			s += ", "
 		}
 		s += fmt.Sprintf("rank %d in %s", w.Rank, w.name())
-		separate = separate || w.Comm != e.Waits[0].Comm
+		separate = separate || w.Comm != d.Waits[0].Comm
 	}
 	if separate {
 		s += " (on several communicators)"
@@ -76,20 +76,20 @@ func (e *DeadlockError) Error() string {
 }
 
 // name returns the name of the call, with its direction.
-func (w DeadlockWait) name() string {
-	name := w.Call.String()
-	if w.Call.Kind != KindPoint {
+func (d DeadlockWait) name() string {
+	name := d.Call.String()
+	if d.Call.Kind != KindPoint {
 		return name
 	}
 	direction := "recv"
-	if w.Sends {
+	if d.Sends {
 		direction = "send"
 	}
 	return direction + strings.TrimPrefix(name, KindPoint.String())
 }
 
 // Is reports ErrMistake and ErrRevoked.
-func (e *DeadlockError) Is(target error) bool { return target == ErrMistake || target == ErrRevoked }
+func (d *DeadlockError) Is(target error) bool { return target == ErrMistake || target == ErrRevoked }
 
 // PeerError reports the loss of a rank, and the way in which it was detected.
 type PeerError struct {
@@ -102,15 +102,15 @@ type PeerError struct {
 }
 
 // Error names the rank, the ID of the peer and the cause.
-func (e *PeerError) Error() string {
-	if e.Peer == "" {
-		return fmt.Sprintf("peer lost: rank %d: %s", e.Rank, e.Cause)
+func (p *PeerError) Error() string {
+	if p.Peer == "" {
+		return fmt.Sprintf("peer lost: rank %d: %s", p.Rank, p.Cause)
 	}
-	return fmt.Sprintf("peer lost: rank %d (%s): %s", e.Rank, e.Peer, e.Cause)
+	return fmt.Sprintf("peer lost: rank %d (%s): %s", p.Rank, p.Peer, p.Cause)
 }
 
 // Is reports ErrPeer and ErrRevoked.
-func (e *PeerError) Is(target error) bool { return target == ErrPeer || target == ErrRevoked }
+func (p *PeerError) Is(target error) bool { return target == ErrPeer || target == ErrRevoked }
 
 // AbortError reports that a rank revoked for a local reason: a cancelled context, a bad argument,
 // or a Revoke by the user.
@@ -124,9 +124,9 @@ type AbortError struct {
 }
 
 // Error names the rank and its reason.
-func (e *AbortError) Error() string { return fmt.Sprintf("revoked by rank %d: %s", e.Rank, e.Cause) }
+func (a *AbortError) Error() string { return fmt.Sprintf("revoked by rank %d: %s", a.Rank, a.Cause) }
 
 // Is reports ErrRevoked, and ErrMistake if Mistake is set.
-func (e *AbortError) Is(target error) bool {
-	return target == ErrRevoked || e.Mistake && target == ErrMistake
+func (a *AbortError) Is(target error) bool {
+	return target == ErrRevoked || a.Mistake && target == ErrMistake
 }

@@ -86,10 +86,10 @@ const (
 )
 
 // String returns the name used in traces.
-func (k NoticeKind) String() string {
+func (n NoticeKind) String() string {
 	names := [...]string{"none", "asked", "quorum lost", "quorum back", "decided", "left", "fenced", "kicked"}
-	if int(k) < len(names) {
-		return names[k]
+	if int(n) < len(names) {
+		return names[n]
 	}
 	return "notice"
 }

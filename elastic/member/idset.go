@@ -7,8 +7,8 @@ import "slices"
 type idSet []ID
 
 // has reports whether id is in the set.
-func (s idSet) has(id ID) bool {
-	_, found := slices.BinarySearch(s, id)
+func (i idSet) has(id ID) bool {
+	_, found := slices.BinarySearch(i, id)
 	return found
 }
 

@@ -47,57 +47,57 @@ func newPartitionGraph(pairs [][2]int, out []bool) *partitionGraph {
 // largest returns the members of a largest independent set (I13). Of several such sets it returns
 // the first in the lexicographic order of their ranks. If the search ends at searchSteps it returns
 // the best set found.
-func (g *partitionGraph) largest() []bool {
-	g.search(0)
-	keep := make([]bool, len(g.best))
-	for i, gone := range g.best {
+func (p *partitionGraph) largest() []bool {
+	p.search(0)
+	keep := make([]bool, len(p.best))
+	for i, gone := range p.best {
 		keep[i] = !gone
 	}
 	return keep
 }
 
-// search decides the ranks g.cut[at:] by branch and bound. It tries to keep a rank before it tries
+// search decides the ranks p.cut[at:] by branch and bound. It tries to keep a rank before it tries
 // to drop the rank, so of equally large sets it finds the set with the lowest ranks first. That set
 // stays the best.
-func (g *partitionGraph) search(at int) {
+func (p *partitionGraph) search(at int) {
 	// A rank whose neighbours are all excluded is kept without a choice.
-	for at < len(g.cut) && (g.gone[g.cut[at]] || !g.contested(g.cut[at])) {
+	for at < len(p.cut) && (p.gone[p.cut[at]] || !p.contested(p.cut[at])) {
 		at++
 	}
 	// The problem (maximum independent set) is NP-hard: the number of steps is bounded, once there
 	// is a result.
-	if g.removed >= g.bestCount || g.best != nil && g.steps >= searchSteps {
+	if p.removed >= p.bestCount || p.best != nil && p.steps >= searchSteps {
 		return
 	}
-	g.steps++
-	if at == len(g.cut) {
-		g.best, g.bestCount = slices.Clone(g.gone), g.removed
+	p.steps++
+	if at == len(p.cut) {
+		p.best, p.bestCount = slices.Clone(p.gone), p.removed
 		return
 	}
-	rank := g.cut[at]
+	rank := p.cut[at]
 	// To keep the rank means to drop all ranks that it cannot reach.
-	g.dropAll(g.adjacent[rank], at)
-	g.dropAll([]int{rank}, at)
+	p.dropAll(p.adjacent[rank], at)
+	p.dropAll([]int{rank}, at)
 }
 
 // dropAll continues the search with these ranks excluded.
-func (g *partitionGraph) dropAll(ranks []int, at int) {
+func (p *partitionGraph) dropAll(ranks []int, at int) {
 	var dropped []int
 	for _, r := range ranks {
-		if !g.gone[r] {
-			g.gone[r] = true
+		if !p.gone[r] {
+			p.gone[r] = true
 			dropped = append(dropped, r)
 		}
 	}
-	g.removed += len(dropped)
-	g.search(at + 1)
-	g.removed -= len(dropped)
+	p.removed += len(dropped)
+	p.search(at + 1)
+	p.removed -= len(dropped)
 	for _, r := range dropped {
-		g.gone[r] = false
+		p.gone[r] = false
 	}
 }
 
 // contested reports whether a rank has an edge to a rank that may still be in the set.
-func (g *partitionGraph) contested(rank int) bool {
-	return slices.ContainsFunc(g.adjacent[rank], func(o int) bool { return !g.gone[o] })
+func (p *partitionGraph) contested(rank int) bool {
+	return slices.ContainsFunc(p.adjacent[rank], func(o int) bool { return !p.gone[o] })
 }

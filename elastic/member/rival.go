@@ -42,8 +42,8 @@ type branchConflict struct {
 const freezeBeats = 64
 
 // key returns this member's present key.
-func (c *branchConflict) key() Key {
-	return Key{Stable: c.stable, Founder: c.view.Founder, Epoch: c.view.Epoch, ID: c.cfg.Self.ID}
+func (b *branchConflict) key() Key {
+	return Key{Stable: b.stable, Founder: b.view.Founder, Epoch: b.view.Epoch, ID: b.cfg.Self.ID}
 }
 
 // frozenKey returns the key that this member compares with a rival's. The key stays the same while
@@ -51,12 +51,12 @@ func (c *branchConflict) key() Key {
 // own key higher than the key that they received last, or both could find it lower. As each member
 // compares with one fixed key, and keys are totally ordered, the member with the highest key is
 // never fenced.
-func (c *branchConflict) frozenKey() Key {
-	if c.tick >= c.until {
-		c.frozen = c.key()
+func (b *branchConflict) frozenKey() Key {
+	if b.tick >= b.until {
+		b.frozen = b.key()
 	}
-	c.until = c.tick + freezeBeats*c.cfg.Beat
-	return c.frozen
+	b.until = b.tick + freezeBeats*b.cfg.Beat
+	return b.frozen
 }
 
 // rival reports whether an outsider's Chain is another branch of this history: it starts at a view
@@ -78,9 +78,9 @@ func (c *branchConflict) rival(msg Message, b branch) bool {
 // seek sends a Status to one of the members that forced changes have removed as lost, each time to
 // another one: such a member may be alive, and have removed this member in another branch. Without
 // forced views there is no such member.
-func (c *branchConflict) seek() {
+func (b *branchConflict) seek() {
 	var given []ID
-	for _, e := range c.history.entries {
+	for _, e := range b.history.entries {
 		if d := e.decision.Change; d.Forced {
 			given = append(given, d.Lost...)
 		}
@@ -88,6 +88,6 @@ func (c *branchConflict) seek() {
 	if len(given) == 0 {
 		return
 	}
-	c.next++
-	c.send(Message{Kind: Status, To: given[c.next%len(given)]})
+	b.next++
+	b.send(Message{Kind: Status, To: given[b.next%len(given)]})
 }

@@ -52,14 +52,14 @@ func (n *node) inside() bool { return n.alive && !n.out && n.view.Epoch > 0 }
 // fakeKeys are the keys of a peer. They are not secret: no peer in the simulator forges signatures.
 type fakeKeys member.ID
 
-func (k fakeKeys) Sign(text []byte) []byte {
+func (f fakeKeys) Sign(text []byte) []byte {
 	h := fnv.New64a()
-	h.Write([]byte(k))
+	h.Write([]byte(f))
 	h.Write(text)
 	return h.Sum(nil)
 }
 
-func (k fakeKeys) Verify(id member.ID, text, signature []byte) bool {
+func (f fakeKeys) Verify(id member.ID, text, signature []byte) bool {
 	return bytes.Equal(fakeKeys(id).Sign(text), signature)
 }
 

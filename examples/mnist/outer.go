@@ -14,23 +14,23 @@ import (
 type outer struct{ rate, momentum float64 }
 
 // UnmarshalText parses RATE,MOMENTUM, as in "0.7,0.9".
-func (u *outer) UnmarshalText(text []byte) error {
+func (o *outer) UnmarshalText(text []byte) error {
 	rate, momentum, ok := strings.Cut(string(text), ",")
 	if !ok {
 		return fmt.Errorf("%q is not RATE,MOMENTUM, as in 0.7,0.9", text)
 	}
 	var err error
-	if u.rate, err = strconv.ParseFloat(rate, 64); err != nil || !(u.rate > 0 && u.rate <= 10) {
+	if o.rate, err = strconv.ParseFloat(rate, 64); err != nil || !(o.rate > 0 && o.rate <= 10) {
 		return fmt.Errorf("rate %q: want a number above 0 and at most 10", rate)
 	}
-	if u.momentum, err = strconv.ParseFloat(momentum, 64); err != nil || !(u.momentum >= 0 && u.momentum < 1) {
+	if o.momentum, err = strconv.ParseFloat(momentum, 64); err != nil || !(o.momentum >= 0 && o.momentum < 1) {
 		return fmt.Errorf("momentum %q: want a number that is at least 0 and below 1", momentum)
 	}
 	return nil
 }
 
 // String is the inverse of UnmarshalText.
-func (u outer) String() string { return fmt.Sprintf("%v,%v", u.rate, u.momentum) }
+func (o outer) String() string { return fmt.Sprintf("%v,%v", o.rate, o.momentum) }
 
 // outer returns the effective value of --outer; the default is taken from DiLoCo (arXiv
 // 2311.08105).

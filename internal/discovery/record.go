@@ -160,11 +160,11 @@ type entry struct {
 }
 
 // valid reports whether a member is within the limits of a box.
-func (p entry) valid() bool {
-	if p.ID == "" || len(p.ID) > maxID || len(p.Addrs) == 0 || len(p.Addrs) > MaxAddrs {
+func (e entry) valid() bool {
+	if e.ID == "" || len(e.ID) > maxID || len(e.Addrs) == 0 || len(e.Addrs) > MaxAddrs {
 		return false
 	}
-	for _, a := range p.Addrs {
+	for _, a := range e.Addrs {
 		if a == "" || len(a) > maxAddr {
 			return false
 		}

@@ -66,22 +66,22 @@ func foldVectors[T dtype.Number](l level, op operation, dst, a, b []T) bool {
 
 // add calls the assembly for a sum. It returns false if there is no assembly for the type. Sums and
 // products of integers that wrap around have the same bits for signed and unsigned types.
-func (v *operands) add(t dtype.Type) bool {
+func (o *operands) add(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8, dtype.Uint8:
-		addI8(v)
+		addI8(o)
 	case dtype.Int32, dtype.Uint32:
-		addI32(v)
+		addI32(o)
 	case dtype.Int64, dtype.Uint64:
-		addI64(v)
+		addI64(o)
 	case dtype.F32:
-		addF32(v)
+		addF32(o)
 	case dtype.F64:
-		addF64(v)
+		addF64(o)
 	case dtype.F16:
-		addF16(v)
+		addF16(o)
 	case dtype.BF16:
-		addBF16(v)
+		addBF16(o)
 	default:
 		return false
 	}
@@ -89,22 +89,22 @@ func (v *operands) add(t dtype.Type) bool {
 }
 
 // mul calls the assembly for a product. It returns false if there is no assembly for the type.
-func (v *operands) mul(t dtype.Type) bool {
+func (o *operands) mul(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8, dtype.Uint8:
-		mulI8(v)
+		mulI8(o)
 	case dtype.Int32, dtype.Uint32:
-		mulI32(v)
+		mulI32(o)
 	case dtype.Int64, dtype.Uint64:
-		mulI64(v)
+		mulI64(o)
 	case dtype.F32:
-		mulF32(v)
+		mulF32(o)
 	case dtype.F64:
-		mulF64(v)
+		mulF64(o)
 	case dtype.F16:
-		mulF16(v)
+		mulF16(o)
 	case dtype.BF16:
-		mulBF16(v)
+		mulBF16(o)
 	default:
 		return false
 	}
@@ -113,28 +113,28 @@ func (v *operands) mul(t dtype.Type) bool {
 
 // min calls the assembly for the lesser element. It returns false if there is no assembly for the
 // type. Comparisons differ for signed and unsigned integers, unlike sums.
-func (v *operands) min(t dtype.Type) bool {
+func (o *operands) min(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8:
-		minI8(v)
+		minI8(o)
 	case dtype.Uint8:
-		minU8(v)
+		minU8(o)
 	case dtype.Int32:
-		minI32(v)
+		minI32(o)
 	case dtype.Uint32:
-		minU32(v)
+		minU32(o)
 	case dtype.Int64:
-		minI64(v)
+		minI64(o)
 	case dtype.Uint64:
-		minU64(v)
+		minU64(o)
 	case dtype.F32:
-		minF32(v)
+		minF32(o)
 	case dtype.F64:
-		minF64(v)
+		minF64(o)
 	case dtype.F16:
-		minF16(v)
+		minF16(o)
 	case dtype.BF16:
-		minBF16(v)
+		minBF16(o)
 	default:
 		return false
 	}
@@ -143,28 +143,28 @@ func (v *operands) min(t dtype.Type) bool {
 
 // max calls the assembly for the greater element. It returns false if there is no assembly for the
 // type.
-func (v *operands) max(t dtype.Type) bool {
+func (o *operands) max(t dtype.Type) bool {
 	switch t {
 	case dtype.Int8:
-		maxI8(v)
+		maxI8(o)
 	case dtype.Uint8:
-		maxU8(v)
+		maxU8(o)
 	case dtype.Int32:
-		maxI32(v)
+		maxI32(o)
 	case dtype.Uint32:
-		maxU32(v)
+		maxU32(o)
 	case dtype.Int64:
-		maxI64(v)
+		maxI64(o)
 	case dtype.Uint64:
-		maxU64(v)
+		maxU64(o)
 	case dtype.F32:
-		maxF32(v)
+		maxF32(o)
 	case dtype.F64:
-		maxF64(v)
+		maxF64(o)
 	case dtype.F16:
-		maxF16(v)
+		maxF16(o)
 	case dtype.BF16:
-		maxBF16(v)
+		maxBF16(o)
 	default:
 		return false
 	}

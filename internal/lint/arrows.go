@@ -107,8 +107,8 @@ func (emptyPackages) Import(name string) (*types.Package, error) {
 }
 
 // all returns the number of references. It is the base of the percentage in checkArrows.
-func (g fileGraph) all() (n int) {
-	for _, row := range g.refs {
+func (f fileGraph) all() (n int) {
+	for _, row := range f.refs {
 		for _, k := range row {
 			n += k
 		}
@@ -118,40 +118,40 @@ func (g fileGraph) all() (n int) {
 
 // back returns the number of references that run back up: from a file to an earlier file in the
 // order.
-func (g fileGraph) back(order []int) (n int) {
+func (f fileGraph) back(order []int) (n int) {
 	for i, file := range order {
 		for _, above := range order[:i] {
-			n += g.refs[file][above]
+			n += f.refs[file][above]
 		}
 	}
 	return n
 }
 
 // worst returns the pair of files with most references that run back up.
-func (g fileGraph) worst(order []int) string {
+func (f fileGraph) worst(order []int) string {
 	most, from, to := 0, 0, 0
 	for i, file := range order {
 		for _, above := range order[:i] {
-			if n := g.refs[file][above]; n > most {
+			if n := f.refs[file][above]; n > most {
 				most, from, to = n, file, above
 			}
 		}
 	}
-	return fmt.Sprintf("%s to %s", g.names[from], g.names[to])
+	return fmt.Sprintf("%s to %s", f.names[from], f.names[to])
 }
 
 // order returns the files from the top down, so that few references run back up. It is the
 // heuristic of Eades, Lin and Smyth (A fast and effective heuristic for the feedback arc set
 // problem, 1993), which finds an order without such references if there is one. Then order moves
 // single files while a move lowers the number of references that run back up.
-func (g fileGraph) order() []int {
+func (f fileGraph) order() []int {
 	var left []int
-	for i := range g.names {
+	for i := range f.names {
 		left = append(left, i)
 	}
 	var top, bottom []int
 	for len(left) > 0 {
-		at, sink := g.next(left)
+		at, sink := f.next(left)
 		if sink {
 			bottom = append(bottom, left[at])
 		} else {
@@ -161,7 +161,7 @@ func (g fileGraph) order() []int {
 	}
 	slices.Reverse(bottom)
 	order := append(top, bottom...)
-	for g.improve(order) {
+	for f.improve(order) {
 	}
 	return order
 }
@@ -169,13 +169,13 @@ func (g fileGraph) order() []int {
 // next returns the index of the file that is placed next. A file that uses no other file goes to
 // the bottom (sink is true). Otherwise the file with the greatest difference of uses and users goes
 // to the top; a file without users comes before all others.
-func (g fileGraph) next(left []int) (at int, sink bool) {
+func (f fileGraph) next(left []int) (at int, sink bool) {
 	best := 0
 	for i, file := range left {
 		uses, used := 0, 0
 		for _, other := range left {
-			uses += g.refs[file][other]
-			used += g.refs[other][file]
+			uses += f.refs[file][other]
+			used += f.refs[other][file]
 		}
 		if uses == 0 {
 			return i, true
@@ -193,18 +193,18 @@ func (g fileGraph) next(left []int) (at int, sink bool) {
 // improve moves the first file that has a better place in the order to the best place for it. It
 // reports whether it moved a file. Each move lowers the number of references that run back up, so
 // repeated calls end.
-func (g fileGraph) improve(order []int) bool {
+func (f fileGraph) improve(order []int) bool {
 	for i, file := range order {
 		gain, best, where := 0, 0, i
 		for j := i + 1; j < len(order); j++ {
-			gain += g.refs[order[j]][file] - g.refs[file][order[j]]
+			gain += f.refs[order[j]][file] - f.refs[file][order[j]]
 			if gain > best {
 				best, where = gain, j
 			}
 		}
 		gain = 0
 		for j := i - 1; j >= 0; j-- {
-			gain += g.refs[file][order[j]] - g.refs[order[j]][file]
+			gain += f.refs[file][order[j]] - f.refs[order[j]][file]
 			if gain > best {
 				best, where = gain, j
 			}

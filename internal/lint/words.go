@@ -68,21 +68,21 @@ type wordCheck struct {
 }
 
 // node looks for words in identifiers, texts and comments. It is an argument of ast.Inspect.
-func (c *wordCheck) node(n ast.Node) bool {
+func (w *wordCheck) node(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.Ident:
-		if !c.checked[n.Name] {
-			c.checked[n.Name] = true
-			c.parts(n.Pos(), n.Name, identifiers)
+		if !w.checked[n.Name] {
+			w.checked[n.Name] = true
+			w.parts(n.Pos(), n.Name, identifiers)
 		}
 	case *ast.BasicLit:
 		if n.Kind == token.STRING {
-			c.parts(n.Pos(), n.Value, anywhere)
+			w.parts(n.Pos(), n.Value, anywhere)
 		}
 	case *ast.File:
 		for _, group := range n.Comments {
 			for _, comment := range group.List {
-				c.parts(comment.Pos(), comment.Text, anywhere)
+				w.parts(comment.Pos(), comment.Text, anywhere)
 			}
 		}
 	}
@@ -91,21 +91,21 @@ func (c *wordCheck) node(n ast.Node) bool {
 
 // declared checks the names in a declaration at package level: functions, constants, variables,
 // types, fields and methods. It skips the names of parameters, which are local.
-func (c *wordCheck) declared(d ast.Decl) {
+func (w *wordCheck) declared(d ast.Decl) {
 	if f, ok := d.(*ast.FuncDecl); ok {
-		c.name(f.Name)
+		w.name(f.Name)
 	}
 	for _, spec := range specsOf[*ast.ValueSpec](d) {
 		for _, name := range spec.Names {
-			c.name(name)
+			w.name(name)
 		}
 	}
 	for _, spec := range specsOf[*ast.TypeSpec](d) {
-		c.name(spec.Name)
+		w.name(spec.Name)
 		ast.Inspect(spec.Type, func(n ast.Node) bool {
 			if field, ok := n.(*ast.Field); ok {
 				for _, name := range field.Names {
-					c.name(name)
+					w.name(name)
 				}
 			}
 			_, signature := n.(*ast.FuncType)
@@ -115,7 +115,7 @@ func (c *wordCheck) declared(d ast.Decl) {
 }
 
 // name checks a declared name.
-func (c *wordCheck) name(name *ast.Ident) { c.whole(name.Pos(), name.Name) }
+func (w *wordCheck) name(name *ast.Ident) { w.whole(name.Pos(), name.Name) }
 
 // whole reports a name that equals a forbidden word.
 func (c *wordCheck) whole(pos token.Pos, name string) {

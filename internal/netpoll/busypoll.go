@@ -37,58 +37,58 @@ type busyPoller struct {
 func newBusyPoller() *busyPoller { return &busyPoller{credit: maxCredit, retryInterval: minRetry} }
 
 // startMessage starts a new message.
-func (p *busyPoller) startMessage() { p.polling, p.done, p.polled = false, false, 0 }
+func (b *busyPoller) startMessage() { b.polling, b.done, b.polled = false, false, 0 }
 
 // pollAgain reports whether to poll once more after a poll without data. took is the duration of
 // that poll, without the time of other goroutines and processes.
-func (p *busyPoller) pollAgain(took time.Duration) bool {
+func (b *busyPoller) pollAgain(took time.Duration) bool {
 	switch {
-	case p.done:
+	case b.done:
 		return false
-	case !p.polling:
-		p.polling = p.shouldPoll()
-		return p.polling
+	case !b.polling:
+		b.polling = b.shouldPoll()
+		return b.polling
 	}
-	if p.polled += took; p.polled > maxPollTime {
-		p.done = true
-		p.recordMiss()
+	if b.polled += took; b.polled > maxPollTime {
+		b.done = true
+		b.recordMiss()
 	}
-	return !p.done
+	return !b.done
 }
 
 // shouldPoll reports whether to start busy-polling for a message.
-func (p *busyPoller) shouldPoll() bool {
-	if p.credit > 0 {
+func (b *busyPoller) shouldPoll() bool {
+	if b.credit > 0 {
 		return true
 	}
-	p.skipped = (p.skipped + 1) % p.retryInterval
-	return p.skipped == 0
+	b.skipped = (b.skipped + 1) % b.retryInterval
+	return b.skipped == 0
 }
 
 // recordYield records how long other processes had the core, and other goroutines the processor,
 // between two polls. After a long duration busy-polling ends, because it would take the core away
 // from their computation.
-func (p *busyPoller) recordYield(processes, goroutines time.Duration) {
-	p.polled += processes
+func (b *busyPoller) recordYield(processes, goroutines time.Duration) {
+	b.polled += processes
 	if processes > maxYieldTime {
-		p.credit = 0
+		b.credit = 0
 	}
 	// A goroutine that computes for long needs the processor, but this does not predict the next
 	// message: it ends the present try without using up the credit.
-	p.done = processes > maxYieldTime || goroutines > maxPollTime
+	b.done = processes > maxYieldTime || goroutines > maxPollTime
 }
 
 // recordHit records that the message has arrived.
-func (p *busyPoller) recordHit() {
-	if p.polling && !p.done {
-		p.credit, p.retryInterval = min(p.credit+hitCredit, maxCredit), minRetry
+func (b *busyPoller) recordHit() {
+	if b.polling && !b.done {
+		b.credit, b.retryInterval = min(b.credit+hitCredit, maxCredit), minRetry
 	}
 }
 
 // recordMiss records that busy-polling ended without the message.
-func (p *busyPoller) recordMiss() {
-	if p.credit == 0 {
-		p.retryInterval = min(2*p.retryInterval, maxRetry)
+func (b *busyPoller) recordMiss() {
+	if b.credit == 0 {
+		b.retryInterval = min(2*b.retryInterval, maxRetry)
 	}
-	p.credit = max(p.credit-1, 0)
+	b.credit = max(b.credit-1, 0)
 }

@@ -159,19 +159,19 @@ type gcp struct {
 const gcpPreempted = "/computeMetadata/v1/instance/preempted?wait_for_change=true"
 
 // poll returns the notice, or "" if there is none. It may take holdSeconds.
-func (c *gcp) poll(ctx context.Context) (string, error) {
-	path := fmt.Sprintf("%s&timeout_sec=%d&last_etag=%s", gcpPreempted, holdSeconds, url.QueryEscape(c.etag))
-	a, err := c.get(ctx, holdSeconds*time.Second+answerPatience, path, "Metadata-Flavor", "Google")
+func (g *gcp) poll(ctx context.Context) (string, error) {
+	path := fmt.Sprintf("%s&timeout_sec=%d&last_etag=%s", gcpPreempted, holdSeconds, url.QueryEscape(g.etag))
+	a, err := g.get(ctx, holdSeconds*time.Second+answerPatience, path, "Metadata-Flavor", "Google")
 	switch {
 	case err != nil:
 		return "", err
 	case a.status == http.StatusOK && a.body == "TRUE":
 		return "gcp: the instance is being preempted", nil
 	case a.status == http.StatusOK && a.body == "FALSE":
-		c.etag = a.etag
+		g.etag = a.etag
 		return "", nil
 	}
-	return "", c.unexpected(gcpPreempted, a)
+	return "", g.unexpected(gcpPreempted, a)
 }
 
 // azure asks Azure for scheduled events of type Preempt, which come at least 30 seconds ahead. The

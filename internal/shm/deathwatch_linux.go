@@ -44,85 +44,85 @@ func (s *Segment) WatchDeaths(died func(rank int)) *DeathWatch {
 }
 
 // Close ends the death watch. After Close the memory may be unmapped.
-func (w *DeathWatch) Close() {
-	w.end()
-	w.running.Wait()
+func (d *DeathWatch) Close() {
+	d.end()
+	d.running.Wait()
 }
 
 // end marks this rank as leaving, so that the end of its process is not reported to the other ranks
 // as a death, and wakes the thread so that the thread ends. It does not wait.
-func (w *DeathWatch) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ended.Load() != 0 {
+func (d *DeathWatch) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended.Load() != 0 {
 		return // and the memory may be unmapped
 	}
-	w.storeWords(0)
-	w.ended.Store(1)
-	wakeWord(&w.ended)
+	d.storeWords(0)
+	d.ended.Store(1)
+	wakeWord(&d.ended)
 }
 
 // run is the body of the thread. At the end it restores the thread's robust list and returns the
 // thread to the Go runtime. It must not end the thread: the kernel sends a parent death signal
 // (PR_SET_PDEATHSIG) when the thread that started the child ends, so children of this thread would
 // be killed.
-func (w *DeathWatch) run() {
+func (d *DeathWatch) run() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	restore, err := w.list.install(w.segment.robustWords(w.segment.rank))
+	restore, err := d.list.install(d.segment.robustWords(d.segment.rank))
 	if err != nil {
 		return
 	}
 	defer restore()
-	if w.enter() {
-		w.wait()
+	if d.enter() {
+		d.wait()
 	}
-	w.end()
+	d.end()
 }
 
 // enter stores this thread as the owner of its words, so that the kernel reports its death to the
 // other ranks. It returns false if the death watch has ended already.
-func (w *DeathWatch) enter() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ended.Load() != 0 {
+func (d *DeathWatch) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended.Load() != 0 {
 		return false
 	}
-	w.storeWords(uint32(unix.Gettid()) | futexWaiters)
-	for r := range w.segment.size {
-		wakeWord(w.word(w.segment.rank, r)) // ranks that entered earlier wait for a change of the word
+	d.storeWords(uint32(unix.Gettid()) | futexWaiters)
+	for r := range d.segment.size {
+		wakeWord(d.word(d.segment.rank, r)) // ranks that entered earlier wait for a change of the word
 	}
 	return true
 }
 
 // storeWords sets all words of this rank to value.
-func (w *DeathWatch) storeWords(value uint32) {
-	for r := range w.segment.size {
-		w.word(w.segment.rank, r).Store(value)
+func (d *DeathWatch) storeWords(value uint32) {
+	for r := range d.segment.size {
+		d.word(d.segment.rank, r).Store(value)
 	}
 }
 
 // word returns the lock word by which the rank hearer detects a rank's death.
-func (w *DeathWatch) word(rank, hearer int) *atomic.Uint32 {
-	return &w.segment.robustWords(rank)[hearer].word
+func (d *DeathWatch) word(rank, hearer int) *atomic.Uint32 {
+	return &d.segment.robustWords(rank)[hearer].word
 }
 
 // wait reports deaths until the death watch has ended.
-func (w *DeathWatch) wait() {
-	told := uint64(1) << w.segment.rank // a bit for each rank that is no longer waited for
+func (d *DeathWatch) wait() {
+	told := uint64(1) << d.segment.rank // a bit for each rank that is no longer waited for
 	var waits [1 + MaxRanks]futexWait
-	for w.ended.Load() == 0 {
+	for d.ended.Load() == 0 {
 		n := 1
-		waits[0].expect(&w.ended, 0)
-		for r := range w.segment.size {
+		waits[0].expect(&d.ended, 0)
+		for r := range d.segment.size {
 			if told&(1<<r) != 0 {
 				continue
 			}
-			word := w.word(r, w.segment.rank)
+			word := d.word(r, d.segment.rank)
 			value := word.Load()
 			if value == ownerDied {
 				told |= 1 << r
-				w.died(r)
+				d.died(r)
 				continue
 			}
 			waits[n].expect(word, value)
@@ -155,27 +155,27 @@ const robustHeadSize = unsafe.Offsetof(robustHead{}.entries)
 type robustEntry [robustWordSize / int(unsafe.Sizeof(uintptr(0)))]uintptr
 
 // build fills the list with the entries of words.
-func (w *robustHead) build(words []robustWord) {
-	first := uintptr(unsafe.Pointer(&w.entries))
-	w.head = first
-	w.offset = uintptr(unsafe.Pointer(unsafe.SliceData(words))) - first
+func (r *robustHead) build(words []robustWord) {
+	first := uintptr(unsafe.Pointer(&r.entries))
+	r.head = first
+	r.offset = uintptr(unsafe.Pointer(unsafe.SliceData(words))) - first
 	for i := range words {
-		w.entries[i][0] = first + uintptr((i+1)*robustWordSize)
+		r.entries[i][0] = first + uintptr((i+1)*robustWordSize)
 	}
-	w.entries[len(words)-1][0] = uintptr(unsafe.Pointer(w))
+	r.entries[len(words)-1][0] = uintptr(unsafe.Pointer(r))
 }
 
 // install makes the list of the words the robust list of this thread, to which the goroutine must be
 // locked until it has called restore.
-func (w *robustHead) install(words []robustWord) (restore func(), err error) {
+func (r *robustHead) install(words []robustWord) (restore func(), err error) {
 	before, err := currentRobustList()
 	if err != nil {
 		return nil, err
 	}
 	var pins runtime.Pinner
-	pins.Pin(w) // the kernel keeps the address of the list
-	w.build(words)
-	if err := setRobustList(uintptr(unsafe.Pointer(w))); err != nil {
+	pins.Pin(r) // the kernel keeps the address of the list
+	r.build(words)
+	if err := setRobustList(uintptr(unsafe.Pointer(r))); err != nil {
 		pins.Unpin()
 		return nil, err
 	}
@@ -219,8 +219,8 @@ type futexWait struct {
 }
 
 // expect sets the wait to end when the word differs from value.
-func (w *futexWait) expect(word *atomic.Uint32, value uint32) {
-	*w = futexWait{value: uint64(value), at: uint64(uintptr(unsafe.Pointer(word))), flags: futex32}
+func (f *futexWait) expect(word *atomic.Uint32, value uint32) {
+	*f = futexWait{value: uint64(value), at: uint64(uintptr(unsafe.Pointer(word))), flags: futex32}
 }
 
 // waitForAny sleeps until one of the words differs from its expected value. It may wake up early.

@@ -64,8 +64,8 @@ func (g *tenancy) close(t rapid.TB) {
 }
 
 // reduce posts and carries out an AllReduce at one rank.
-func (g *tenancy) reduce(rank int, call uint64, dst, src []int64, fold Reducer[int64]) error {
-	l, a := g.lanes[rank], g.arenas[rank]
+func (t *tenancy) reduce(rank int, call uint64, dst, src []int64, fold Reducer[int64]) error {
+	l, a := t.lanes[rank], t.arenas[rank]
 	l.PostVectors(&Header{call}, kernel.Bytes(src), Offsets{Dst: a.Ref(kernel.Bytes(dst)), Src: a.Ref(kernel.Bytes(src))})
 	bounds := make([]int, l.size+1)
 	for r := range bounds {
@@ -138,7 +138,7 @@ func allocOf(t rapid.TB, a *Arena, n int) []int64 {
 
 // check performs a call at one rank. dst is a part of whole. check compares the result, and checks that the rest of whole has not
 // changed.
-func (g *tenancy) check(rank int, call uint64, whole, dst, src []int64, fold Reducer[int64]) error {
+func (t *tenancy) check(rank int, call uint64, whole, dst, src []int64, fold Reducer[int64]) error {
 	for i := range whole {
 		whole[i] = -1
 	}
@@ -146,14 +146,14 @@ func (g *tenancy) check(rank int, call uint64, whole, dst, src []int64, fold Red
 		src[i] = input(rank, i)
 	}
 	sum := fold.All != nil
-	if err := g.reduce(rank, call, dst, src, fold); err != nil {
+	if err := t.reduce(rank, call, dst, src, fold); err != nil {
 		return err
 	}
 	for i, got := range dst {
-		w := want(len(g.lanes), i)
+		w := want(len(t.lanes), i)
 		if sum {
 			w = 0
-			for r := range g.lanes {
+			for r := range t.lanes {
 				w += input(r, i)
 			}
 		}
@@ -218,11 +218,11 @@ func TestLateRank(t *testing.T) {
 
 // late lets three ranks reduce the elements [begin:] of their vectors in place. In the middle of the call the last rank waits
 // for goOn. The others are revoked at that moment.
-func (g *tenancy) late(vectors [][]int64, begin int, goOn chan struct{}) (errs chan error) {
+func (t *tenancy) late(vectors [][]int64, begin int, goOn chan struct{}) (errs chan error) {
 	errs = make(chan error, 3)
 	wait := sync.OnceFunc(func() {
 		for r := range 2 {
-			g.lanes[r].segment.Revoke()
+			t.lanes[r].segment.Revoke()
 		}
 		<-goOn
 	})
@@ -233,7 +233,7 @@ func (g *tenancy) late(vectors [][]int64, begin int, goOn chan struct{}) (errs c
 			}
 			join(dst, a, b)
 		}
-		go func() { errs <- g.reduce(r, 1, v[begin:], v[begin:], Reducer[int64]{Pair: fold}) }()
+		go func() { errs <- t.reduce(r, 1, v[begin:], v[begin:], Reducer[int64]{Pair: fold}) }()
 	}
 	return errs
 }

@@ -92,11 +92,11 @@ func closeWaker(fd int) error {
 }
 
 // signal signals the event. It does not block.
-func (r *Waker) signal() {
+func (w *Waker) signal() {
 	any := [8]byte{1} // not 0 in either byte order
 	// A write fails only if the eventfd's counter is full. Then the process has unread signals and
 	// wakes up anyway.
-	_, _ = unix.Write(r.fd, any[:])
+	_, _ = unix.Write(w.fd, any[:])
 }
 
 // Again returns a second handle of the eventfd, which the caller owns and may give to another
@@ -105,7 +105,7 @@ func (e *Event) Again() (*os.File, error) { return duplicate(e.file.Fd()) }
 
 // Again returns a second handle of the eventfd, which the caller owns and may give to a third
 // process.
-func (r *Waker) Again() (*os.File, error) { return duplicate(uintptr(r.fd)) }
+func (w *Waker) Again() (*os.File, error) { return duplicate(uintptr(w.fd)) }
 
 // duplicate returns a new file for the same eventfd.
 func duplicate(eventfd uintptr) (*os.File, error) {
@@ -117,4 +117,4 @@ func duplicate(eventfd uintptr) (*os.File, error) {
 }
 
 // Close closes the waker's descriptor. The event stays.
-func (r *Waker) Close() error { return closeWaker(r.fd) }
+func (w *Waker) Close() error { return closeWaker(w.fd) }

@@ -72,8 +72,8 @@ type MismatchError struct {
 }
 
 // Error names the rank.
-func (e *MismatchError) Error() string {
-	return fmt.Sprintf("shm: rank %d has posted another call, with header %x: call the same collectives in the same order at all ranks", e.Rank, e.Header)
+func (m *MismatchError) Error() string {
+	return fmt.Sprintf("shm: rank %d has posted another call, with header %x: call the same collectives in the same order at all ranks", m.Rank, m.Header)
 }
 
 // Post posts this rank's description of its next call. The inline vectors, together at most Inline

@@ -135,8 +135,8 @@ const (
 
 // nonTemporalCount returns how many of the ranks' vectors are written by non-temporal stores. The
 // rank's own vector is written by ordinary stores, because it stays in the rank's cache.
-func (m storeMode) nonTemporalCount(ranks int) int {
-	if m == nonTemporal {
+func (s storeMode) nonTemporalCount(ranks int) int {
+	if s == nonTemporal {
 		return ranks - 1
 	}
 	return 0
@@ -150,16 +150,16 @@ type storeChooser struct {
 }
 
 // choose returns the mode for the next call.
-func (c *storeChooser) choose() storeMode {
+func (s *storeChooser) choose() storeMode {
 	best, other := cached, nonTemporal
-	if c.cost[nonTemporal] < c.cost[cached] {
+	if s.cost[nonTemporal] < s.cost[cached] {
 		best, other = other, best
 	}
-	c.calls++
+	s.calls++
 	switch {
-	case c.calls <= warmupCalls:
-		return storeMode(c.calls) % storeModes
-	case c.calls%probeEvery == 0:
+	case s.calls <= warmupCalls:
+		return storeMode(s.calls) % storeModes
+	case s.calls%probeEvery == 0:
 		return other
 	}
 	return best
@@ -169,10 +169,10 @@ func (c *storeChooser) choose() storeMode {
 // the call stored, at least one. Interruptions only lengthen a call. So a lower cost replaces the
 // recorded one at once, and a higher cost raises it by a quarter of the difference, but at most to
 // one and a quarter times its value.
-func (c *storeChooser) record(m storeMode, bytes int, d time.Duration) {
+func (s *storeChooser) record(m storeMode, bytes int, d time.Duration) {
 	cost := float64(max(d, 1)) / float64(bytes)
-	if before := c.cost[m]; before > 0 && cost > before {
+	if before := s.cost[m]; before > 0 && cost > before {
 		cost = before + (min(cost, 2*before)-before)/4
 	}
-	c.cost[m] = cost
+	s.cost[m] = cost
 }

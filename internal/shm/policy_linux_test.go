@@ -11,8 +11,8 @@ import (
 )
 
 // crowd makes the ranks act as if they shared the given number of cores.
-func (g *tenancy) crowd(cores int) {
-	for r, l := range g.lanes {
+func (t *tenancy) crowd(cores int) {
+	for r, l := range t.lanes {
 		l.policies.stealing = true
 		l.own().cpu.Store(uint32(r%cores) + 1)
 	}

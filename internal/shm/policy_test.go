@@ -6,10 +6,10 @@ import (
 )
 
 // run makes calls, each of which takes cost(call, mode). It returns how many calls used each mode.
-func (p *storeChooser) run(calls int, cost func(call int, w storeMode) time.Duration) (of [storeModes]int) {
+func (s *storeChooser) run(calls int, cost func(call int, w storeMode) time.Duration) (of [storeModes]int) {
 	for k := range calls {
-		w := p.choose()
-		p.record(w, 1000, cost(k, w))
+		w := s.choose()
+		s.record(w, 1000, cost(k, w))
 		of[w]++
 	}
 	return of
@@ -20,11 +20,11 @@ func costs(claim, pass time.Duration) func(int, storeMode) time.Duration {
 	return func(_ int, w storeMode) time.Duration { return [storeModes]time.Duration{claim, pass}[w] }
 }
 
-// mostly checks that nearly all calls used mode w, but not all.
-func (w storeMode) mostly(t *testing.T, what string, of [storeModes]int) {
+// mostly checks that nearly all calls used mode s, but not all.
+func (s storeMode) mostly(t *testing.T, what string, of [storeModes]int) {
 	t.Helper()
-	if calls := of[0] + of[1]; of[w] < calls-calls/16 || of[w] == calls {
-		t.Errorf("%s: way %d in %d of %d calls, want it in most and not in all", what, w, of[w], calls)
+	if calls := of[0] + of[1]; of[s] < calls-calls/16 || of[s] == calls {
+		t.Errorf("%s: way %d in %d of %d calls, want it in most and not in all", what, s, of[s], calls)
 	}
 }
 

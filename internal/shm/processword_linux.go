@@ -43,11 +43,11 @@ func HoldWord() (*ProcessWord, error) {
 
 // hold is the body of the thread that holds the word. It reports to held when it holds the word, or
 // why it cannot.
-func (w *ProcessWord) hold(held chan<- error) {
+func (p *ProcessWord) hold(held chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	words := wordIn(w.memory)
-	restore, err := w.list.install(words)
+	words := wordIn(p.memory)
+	restore, err := p.list.install(words)
 	if err != nil {
 		held <- err
 		return
@@ -55,19 +55,19 @@ func (w *ProcessWord) hold(held chan<- error) {
 	defer restore()
 	words[0].word.Store(uint32(unix.Gettid()) | futexWaiters)
 	held <- nil
-	<-w.release
+	<-p.release
 	words[0].word.Store(0)
 	wakeWord(&words[0].word)
 }
 
 // File returns the file of the memory. The word owns it.
-func (w *ProcessWord) File() *os.File { return w.memory.File() }
+func (p *ProcessWord) File() *os.File { return p.memory.File() }
 
 // Release gives the word back: the end of the process is not reported from now on.
-func (w *ProcessWord) Release() error {
-	close(w.release)
-	w.holding.Wait()
-	return w.memory.Close()
+func (p *ProcessWord) Release() error {
+	close(p.release)
+	p.holding.Wait()
+	return p.memory.Close()
 }
 
 // wordIn returns the word of a memory, which has a page at least.
@@ -139,9 +139,9 @@ func canWait() bool {
 }
 
 // change wakes the thread because its words have changed.
-func (t *wordThread) change() {
-	t.changed.Add(1)
-	wakeWord(&t.changed)
+func (w *wordThread) change() {
+	w.changed.Add(1)
+	wakeWord(&w.changed)
 }
 
 // Died returns a channel that is closed when the program has ended: its process dies, it has begun

@@ -82,12 +82,12 @@ func holdWord(t *testing.T, w *WordWatch, end string) (wordHolder, *WatchedWord)
 }
 
 // line returns the next line of the process.
-func (p wordHolder) line(t *testing.T) string {
+func (w wordHolder) line(t *testing.T) string {
 	t.Helper()
-	if !p.out.Scan() {
-		t.Fatalf("no line: %v", p.out.Err())
+	if !w.out.Scan() {
+		t.Fatalf("no line: %v", w.out.Err())
 	}
-	return p.out.Text()
+	return w.out.Text()
 }
 
 // handle returns a second handle of a file.

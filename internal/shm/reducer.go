@@ -20,7 +20,7 @@ type Reducer[T dtype.Number] struct {
 }
 
 // group returns the number of elements that are reduced as one.
-func (f Reducer[T]) group() int { return max(1, f.Width) }
+func (r Reducer[T]) group() int { return max(1, r.Width) }
 
 // nonTemporalFrom returns the total size of all ranks' results, in bytes, from which results are
 // written by non-temporal stores: a result of this size would evict its own beginning from the
@@ -36,20 +36,20 @@ func (l *Lane) exceedsCache(bytes int) bool { return bytes*l.size >= l.segment.c
 // vectors of dst may be in that list. If it reduces in pairs, all results but the last go to
 // partial, which is at least as long as a vector. partial may be dst[0], unless dst[0] is in the
 // list from. For nonTemporal see Reducer.All.
-func (f Reducer[T]) reduceInto(dst [][]T, partial []T, from [][]T, nonTemporal int) {
+func (r Reducer[T]) reduceInto(dst [][]T, partial []T, from [][]T, nonTemporal int) {
 	switch {
 	case len(from) == 1:
 		copy(dst[0], from[0])
-	case f.All != nil && (nonTemporal > 0 || len(from) > 2 || len(dst) > 1):
-		f.All(dst, from, nonTemporal)
+	case r.All != nil && (nonTemporal > 0 || len(from) > 2 || len(dst) > 1):
+		r.All(dst, from, nonTemporal)
 		return
 	default:
 		sum, partial := from[0], partial[:len(dst[0])]
 		for _, v := range from[1 : len(from)-1] {
-			f.Pair(partial, sum, v)
+			r.Pair(partial, sum, v)
 			sum = partial
 		}
-		f.Pair(dst[0], sum, from[len(from)-1])
+		r.Pair(dst[0], sum, from[len(from)-1])
 	}
 	for i, d := range dst[1:] {
 		copyVector(d, dst[0], kernel.Copying{NonTemporal: i+1 >= len(dst)-nonTemporal})

@@ -16,7 +16,7 @@ var ErrRevoked = errors.New("shm: revoked")
 type GoneError struct{ Rank int } // in the lane
 
 // Error names the rank.
-func (e *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has ended", e.Rank) }
+func (g *GoneError) Error() string { return fmt.Sprintf("shm: rank %d has ended", g.Rank) }
 
 // Sizes of the parts of a segment.
 const (

@@ -17,9 +17,9 @@ func currentCPU() (core uint32, ok bool) {
 type cpuLoad [1024]uint8
 
 // add counts a rank on a core, if the core is known.
-func (on *cpuLoad) add(core uint32) {
-	if core < uint32(len(on)) {
-		on[core]++
+func (c *cpuLoad) add(core uint32) {
+	if core < uint32(len(c)) {
+		c[core]++
 	}
 }
 

@@ -139,18 +139,18 @@ func (c *callers) link(service string) (*serviceConn, error) {
 
 // open returns the connection of the entry, or nil if there is none or it has ended. It closes an
 // ended connection, so that the goroutines of the connection end.
-func (l *serviceConn) open() *rpc.Conn {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn != nil {
+func (s *serviceConn) open() *rpc.Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
 		select {
-		case <-l.conn.Ended():
-			l.conn.Close()
-			l.conn = nil
+		case <-s.conn.Ended():
+			s.conn.Close()
+			s.conn = nil
 		default:
 		}
 	}
-	return l.conn
+	return s.conn
 }
 
 // store stores a new connection in the entry. After close it closes conn and returns an error.

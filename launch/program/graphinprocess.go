@@ -60,8 +60,8 @@ func (p *Program) runInProcess(ctx context.Context, info wire.ProgramInfo) (spec
 }
 
 // dial connects to a service through a pipe in memory.
-func (h *inProcess) dial(_ context.Context, service string) (net.Conn, error) {
-	s := h.servers[service]
+func (i *inProcess) dial(_ context.Context, service string) (net.Conn, error) {
+	s := i.servers[service]
 	if s == nil {
 		return nil, errNoService
 	}
@@ -142,9 +142,9 @@ func (h *inProcess) peers(ctx context.Context) error {
 }
 
 // peer runs one peer.
-func (h *inProcess) peer(ctx context.Context, n *node, self elastic.Member, members []elastic.Member, network *mem.Network) error {
+func (i *inProcess) peer(ctx context.Context, n *node, self elastic.Member, members []elastic.Member, network *mem.Network) error {
 	g, err := elastic.Join(ctx, elastic.Config{Endpoint: elastic.Endpoint{Self: self, Network: network.Member(self.ID)},
-		Peers: members, Sink: resultSink{h, self.Index}})
+		Peers: members, Sink: resultSink{i, self.Index}})
 	if err != nil {
 		return err
 	}
@@ -160,10 +160,10 @@ type resultSink struct {
 }
 
 // Emit implements event.Sink.
-func (s resultSink) Emit(e event.Event) {
+func (r resultSink) Emit(e event.Event) {
 	if d, ok := e.Body.(event.Done); ok {
-		s.run.mu.Lock()
-		defer s.run.mu.Unlock()
-		s.run.dones = append(s.run.dones, run.DoneReport{Index: s.index, Done: d})
+		r.run.mu.Lock()
+		defer r.run.mu.Unlock()
+		r.run.dones = append(r.run.dones, run.DoneReport{Index: r.index, Done: d})
 	}
 }

@@ -128,76 +128,76 @@ func (k *staged) run(t *testing.T, s spec) {
 }
 
 // within waits for a condition, or fails.
-func (k *staged) within(t *testing.T, what string, condition func() bool) {
+func (s *staged) within(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	if !process.Holds(t.Context(), patience, func() bool { k.poll(t); k.wake(t); return condition() }) {
-		k.hangs = true
+	if !process.Holds(t.Context(), patience, func() bool { s.poll(t); s.wake(t); return condition() }) {
+		s.hangs = true
 		t.Fatalf("waited %v in vain for %s", patience, what)
 	}
 }
 
 // wake lets the peers go on if all of them are stopped, because then nobody is there whom they hold up.
-func (k *staged) wake(t *testing.T) {
+func (s *staged) wake(t *testing.T) {
 	t.Helper()
-	if !k.stopped {
+	if !s.stopped {
 		return
 	}
-	all := k.Peers(t)
+	all := s.Peers(t)
 	if len(all) > 0 && !slices.ContainsFunc(all, func(p process.Peer) bool { return process.State(p.PID) != "T" }) {
-		k.signal(t, syscall.SIGCONT, all)
+		s.signal(t, syscall.SIGCONT, all)
 	}
 }
 
 // do carries an act out, if it is possible now.
-func (k *staged) do(t *testing.T, a act) {
+func (s *staged) do(t *testing.T, a act) {
 	t.Helper()
-	all := k.elruns[0].peers(t)
+	all := s.elruns[0].peers(t)
 	switch a.kind {
 	case "kill":
-		k.signal(t, syscall.SIGKILL, one(all, a.who))
+		s.signal(t, syscall.SIGKILL, one(all, a.who))
 	case "kill newest":
-		k.signal(t, syscall.SIGKILL, one(all, len(all)-1))
+		s.signal(t, syscall.SIGKILL, one(all, len(all)-1))
 	case "kill half":
-		k.signal(t, syscall.SIGKILL, all[:len(all)/2])
+		s.signal(t, syscall.SIGKILL, all[:len(all)/2])
 	case "kill all":
-		k.signal(t, syscall.SIGKILL, all)
+		s.signal(t, syscall.SIGKILL, all)
 	case "kill peers of joined":
-		if k.second != nil {
-			k.signal(t, syscall.SIGKILL, k.second.peers(t))
+		if s.second != nil {
+			s.signal(t, syscall.SIGKILL, s.second.peers(t))
 		}
 	case "term":
-		k.signal(t, syscall.SIGTERM, one(all, a.who))
+		s.signal(t, syscall.SIGTERM, one(all, a.who))
 	case "term all":
-		k.signal(t, syscall.SIGTERM, all)
+		s.signal(t, syscall.SIGTERM, all)
 	case "stop", "stop newest":
 		who := a.who
 		if a.kind == "stop newest" {
 			who = len(all) - 1
 		}
-		k.halt(t, one(all, who), a)
+		s.halt(t, one(all, who), a)
 	case "scale": // refused when it comes too early or too late
-		k.note("scale to %d", a.n)
-		_, _, status := process.Command(t, "scale", "--elrun", strconv.Itoa(k.elruns[0].PID()), k.Name, strconv.Itoa(a.n))
-		k.asked = k.asked || status == 0
+		s.note("scale to %d", a.n)
+		_, _, status := process.Command(t, "scale", "--elrun", strconv.Itoa(s.elruns[0].PID()), s.Name, strconv.Itoa(a.n))
+		s.asked = s.asked || status == 0
 	case "join":
-		if k.second == nil {
-			k.second = k.job.run(t, []string{"join", "--name", k.Name, "-n", strconv.Itoa(min(a.n, 3)), "--rejoin-timeout", "10s", "--join-timeout", "10s"})
+		if s.second == nil {
+			s.second = s.job.run(t, []string{"join", "--name", s.Name, "-n", strconv.Itoa(min(a.n, 3)), "--rejoin-timeout", "10s", "--join-timeout", "10s"})
 		}
 	case "elrun stop":
-		k.note("elrun stop")
-		_, _, _ = process.Command(t, "stop", k.Name) // fails when there is nobody to ask
-		k.asked = true
+		s.note("elrun stop")
+		_, _, _ = process.Command(t, "stop", s.Name) // fails when there is nobody to ask
+		s.asked = true
 	default:
-		k.toElrun(t, a.kind)
+		s.toElrun(t, a.kind)
 	}
 }
 
 // toElrun sends a signal to an elrun.
-func (k *staged) toElrun(t *testing.T, kind string) {
+func (s *staged) toElrun(t *testing.T, kind string) {
 	t.Helper()
-	e := k.elruns[0]
+	e := s.elruns[0]
 	if strings.HasSuffix(kind, "joined") {
-		e = k.second
+		e = s.second
 	}
 	if e == nil || !e.Running() {
 		return
@@ -206,8 +206,8 @@ func (k *staged) toElrun(t *testing.T, kind string) {
 	if strings.HasPrefix(kind, "kill") {
 		sig, status = syscall.SIGKILL, -1
 	}
-	k.job.kill(t, e.PID(), sig)
-	k.sent[e] = status
+	s.job.kill(t, e.PID(), sig)
+	s.sent[e] = status
 }
 
 // one returns one of all processes, if there is any.
@@ -220,32 +220,32 @@ func one(all []process.Peer, i int) []process.Peer {
 }
 
 // signal sends a signal to processes.
-func (k *staged) signal(t *testing.T, sig syscall.Signal, who []process.Peer) {
+func (s *staged) signal(t *testing.T, sig syscall.Signal, who []process.Peer) {
 	t.Helper()
 	for _, p := range who {
-		for _, e := range k.elruns {
+		for _, e := range s.elruns {
 			if e.PID() == p.Parent {
-				if k.hit[e] == nil {
-					k.hit[e] = map[int]bool{}
+				if s.hit[e] == nil {
+					s.hit[e] = map[int]bool{}
 				}
-				k.hit[e][p.Index] = true
+				s.hit[e][p.Index] = true
 			}
 		}
-		k.job.kill(t, p.PID, sig)
-		k.asked = k.asked || sig == syscall.SIGTERM
+		s.job.kill(t, p.PID, sig)
+		s.asked = s.asked || sig == syscall.SIGTERM
 		if sig != syscall.SIGCONT && sig != syscall.SIGTERM {
-			k.kills++
+			s.kills++
 		}
 	}
 }
 
 // halt stops a process, for a time or for ever.
-func (k *staged) halt(t *testing.T, who []process.Peer, a act) {
+func (s *staged) halt(t *testing.T, who []process.Peer, a act) {
 	t.Helper()
-	k.signal(t, syscall.SIGSTOP, who)
-	if k.stopped = k.stopped || !a.cont; a.cont {
-		k.pause(t, 4*a.wait)
-		k.signal(t, syscall.SIGCONT, who)
+	s.signal(t, syscall.SIGSTOP, who)
+	if s.stopped = s.stopped || !a.cont; a.cont {
+		s.pause(t, 4*a.wait)
+		s.signal(t, syscall.SIGCONT, who)
 	}
 }
 
@@ -256,29 +256,29 @@ func lastLines() *regexp.Regexp {
 }
 
 // check checks how the job has ended.
-func (k *staged) check(t *testing.T, want string) {
+func (s *staged) check(t *testing.T, want string) {
 	t.Helper()
-	for i, e := range k.elruns {
+	for i, e := range s.elruns {
 		for _, m := range regexp.MustCompile(`(?m)^done steps=\d+ .*\bsha256=(\w+)$`).FindAllStringSubmatch(e.Out.String(), -1) {
 			if m[1] != want {
 				t.Errorf("elrun %d: sha256 %s, undisturbed %s", i, m[1], want)
 			}
 		}
-		k.checkEnd(t, i, e)
+		s.checkEnd(t, i, e)
 	}
-	first := k.elruns[0]
-	mayFail := k.asked || len(k.elruns) > 1 || len(k.sent) > 0
-	if enough := k.kills <= k.restarts || len(k.hit[first]) < k.peers; !mayFail && enough && (first.Status() != 0 || !k.finished()) {
-		t.Errorf("status %d and a result: %v, though the peers left, and restarts, suffice", first.Status(), k.finished())
+	first := s.elruns[0]
+	mayFail := s.asked || len(s.elruns) > 1 || len(s.sent) > 0
+	if enough := s.kills <= s.restarts || len(s.hit[first]) < s.peers; !mayFail && enough && (first.Status() != 0 || !s.finished()) {
+		t.Errorf("status %d and a result: %v, though the peers left, and restarts, suffice", first.Status(), s.finished())
 	}
-	k.checkGone(t)
+	s.checkGone(t)
 }
 
 // checkEnd checks the status and the last line of an elrun.
-func (k *staged) checkEnd(t *testing.T, i int, e *elrun) {
+func (s *staged) checkEnd(t *testing.T, i int, e *elrun) {
 	t.Helper()
 	status, lines := e.Status(), lastLines().FindAllString(e.Err.String(), -1)
-	if sent, ok := k.sent[e]; ok && status == sent {
+	if sent, ok := s.sent[e]; ok && status == sent {
 		return
 	}
 	if len(lines) > 1 {
@@ -286,60 +286,60 @@ func (k *staged) checkEnd(t *testing.T, i int, e *elrun) {
 	}
 	line := strings.Join(lines, "; ")
 	switch {
-	case status == 0 && k.finished():
-	case status == 0 && k.asked && strings.Contains(line, "was stopped"):
+	case status == 0 && s.finished():
+	case status == 0 && s.asked && strings.Contains(line, "was stopped"):
 	case status == 0:
 		t.Errorf("elrun %d ended with 0 without a result: %q", i, line)
-	case status == 75 && k.kills+len(k.sent) > 0 && len(k.elruns) > 1: // fewer than half of the members of one elrun may be left
+	case status == 75 && s.kills+len(s.sent) > 0 && len(s.elruns) > 1: // fewer than half of the members of one elrun may be left
 	case status == 1 && i > 0 && regexp.MustCompile(`(?m)^elrun: (no such job|ask |the job .* has ended)`).MatchString(e.Err.String()): // it came too late
 	case status != 1:
 		t.Errorf("elrun %d ended with status %d: %q", i, status, line)
 	case len(lines) == 0:
 		t.Errorf("elrun %d ended with status 1 and no reason: %s", i, process.Tail(e.Err.String(), 500))
 	default:
-		k.checkCause(t, e, line)
+		s.checkCause(t, e, line)
 	}
 }
 
 // checkCause checks that the peer that is named as the cause got a signal.
-func (k *staged) checkCause(t *testing.T, e *elrun, line string) {
+func (s *staged) checkCause(t *testing.T, e *elrun, line string) {
 	t.Helper()
 	m := regexp.MustCompile(`cause: peers? (\d+)`).FindStringSubmatch(line)
 	if m == nil {
 		return
 	}
-	if index, _ := strconv.Atoi(m[1]); !k.hit[e][index] {
+	if index, _ := strconv.Atoi(m[1]); !s.hit[e][index] {
 		t.Errorf("peer %d is named as the cause, but nothing has happened to it: %s", index, line)
 	}
 }
 
 // ended returns how the first elrun has ended, in a word.
-func (k *staged) ended() string {
+func (s *staged) ended() string {
 	switch {
-	case k.job == nil || k.hangs:
+	case s.job == nil || s.hangs:
 		return "hangs"
-	case k.finished():
-		return fmt.Sprint("a result, status ", k.elruns[0].Status())
+	case s.finished():
+		return fmt.Sprint("a result, status ", s.elruns[0].Status())
 	default:
-		return fmt.Sprint("no result, status ", k.elruns[0].Status())
+		return fmt.Sprint("no result, status ", s.elruns[0].Status())
 	}
 }
 
 // String describes the schedule and its end.
-func (k *staged) String() string {
-	if k.job == nil {
+func (s *staged) String() string {
+	if s.job == nil {
 		return "not started"
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "%d peers, %d restarts, up to %v before Init, %s\n", k.peers, k.restarts, k.late, k.ended())
+	fmt.Fprintf(&out, "%d peers, %d restarts, up to %v before Init, %s\n", s.peers, s.restarts, s.late, s.ended())
 	begun := time.Time{}
-	for _, n := range k.notes {
+	for _, n := range s.notes {
 		if begun.IsZero() {
 			begun = n.Time
 		}
 		fmt.Fprintf(&out, "  %5d ms %v\n", n.Time.Sub(begun).Milliseconds(), n.Body)
 	}
-	for i, e := range k.elruns {
+	for i, e := range s.elruns {
 		said := regexp.MustCompile(`(?m)^elrun: .*$`).FindAllString(e.Err.String(), -1)
 		for _, line := range said[max(0, len(said)-4):] {
 			fmt.Fprintf(&out, "  elrun %d: %.180s\n", i, line)

@@ -32,9 +32,9 @@ func (k things) add(t *testing.T, j *job) {
 	}
 }
 
-// haveMemory reports whether k contains shared memory.
-func (k things) haveMemory() bool {
-	for name := range k {
+// haveMemory reports whether t contains shared memory.
+func (t things) haveMemory() bool {
+	for name := range t {
 		if strings.HasPrefix(name, "memory:") {
 			return true
 		}

@@ -41,7 +41,7 @@ type soak struct {
 }
 
 // short reports whether the soak is too short to wait for the end of all leases.
-func (k *soak) short() bool { return k.length < time.Minute }
+func (s *soak) short() bool { return s.length < time.Minute }
 
 // For a long time peers are killed, stopped, asked to leave and added, and elrun processes join and
 // are killed. The job runs all the time. At the end only the expected processes are left, and the
@@ -94,102 +94,102 @@ func alone(t *testing.T, s spec) string {
 }
 
 // act does one action. Usually it then waits until the job has recovered.
-func (k *soak) act(t *testing.T) {
+func (s *soak) act(t *testing.T) {
 	t.Helper()
-	if k.finished() {
+	if s.finished() {
 		t.Fatal("the training has ended before the soak")
 	}
-	name, f := k.choose(t)
+	name, f := s.choose(t)
 	if f == nil {
-		k.rest(t)
+		s.rest(t)
 		return
 	}
 	f(t)
-	k.done[name]++
-	if k.rng.IntN(4) > 0 {
-		k.rest(t)
+	s.done[name]++
+	if s.rng.IntN(4) > 0 {
+		s.rest(t)
 		return
 	}
-	k.pause(t, time.Duration(k.rng.Int64N(int64(200*time.Millisecond))))
+	s.pause(t, time.Duration(s.rng.Int64N(int64(200*time.Millisecond))))
 }
 
 // choose draws the next action. f is nil if the action is not possible now.
-func (k *soak) choose(t *testing.T) (name string, f func(*testing.T)) {
+func (s *soak) choose(t *testing.T) (name string, f func(*testing.T)) {
 	t.Helper()
-	if k.second != nil && !k.second.Running() && len(k.Peers(t)) == len(k.elruns[0].peers(t)) {
-		k.second = nil
+	if s.second != nil && !s.second.Running() && len(s.Peers(t)) == len(s.elruns[0].peers(t)) {
+		s.second = nil
 	}
-	young := k.young(t)
-	n := len(k.Peers(t))
-	mayDie := len(young) > 0 && 2*(k.doomed+1) < k.members
-	switch k.rng.IntN(8) {
+	young := s.young(t)
+	n := len(s.Peers(t))
+	mayDie := len(young) > 0 && 2*(s.doomed+1) < s.members
+	switch s.rng.IntN(8) {
 	case 0, 1:
 		if mayDie {
-			return "killed", func(t *testing.T) { k.signal(t, young, syscall.SIGKILL) }
+			return "killed", func(t *testing.T) { s.signal(t, young, syscall.SIGKILL) }
 		}
 	case 2:
 		if mayDie {
-			return "left", func(t *testing.T) { k.signal(t, young, syscall.SIGTERM) }
+			return "left", func(t *testing.T) { s.signal(t, young, syscall.SIGTERM) }
 		}
 	case 3:
 		if mayDie {
-			return "stopped", func(t *testing.T) { k.stop(t, young, longStop) }
+			return "stopped", func(t *testing.T) { s.stop(t, young, longStop) }
 		}
 	case 4:
-		return "paused", func(t *testing.T) { k.stop(t, k.Peers(t), time.Duration(k.rng.Int64N(int64(shortStop)))) }
+		return "paused", func(t *testing.T) { s.stop(t, s.Peers(t), time.Duration(s.rng.Int64N(int64(shortStop)))) }
 	case 5, 6:
 		if n < mostPeers {
-			return "started", func(t *testing.T) { k.elruns[0].scale(t, len(k.elruns[0].peers(t))+1) }
+			return "started", func(t *testing.T) { s.elruns[0].scale(t, len(s.elruns[0].peers(t))+1) }
 		}
 	case 7:
-		if k.second == nil && n < mostPeers-1 {
-			return "elrun joined", func(t *testing.T) { k.second = k.join(t, 1+k.rng.IntN(2)) }
+		if s.second == nil && n < mostPeers-1 {
+			return "elrun joined", func(t *testing.T) { s.second = s.join(t, 1+s.rng.IntN(2)) }
 		}
-		if k.second != nil && k.second.Running() && 2*(k.doomed+len(k.second.peers(t))) < k.members {
-			return "elrun killed", k.killSecond
+		if s.second != nil && s.second.Running() && 2*(s.doomed+len(s.second.peers(t))) < s.members {
+			return "elrun killed", s.killSecond
 		}
 	}
 	return "", nil
 }
 
 // young returns the peers that may be killed, stopped for long or asked to leave.
-func (k *soak) young(t *testing.T) []process.Peer {
+func (s *soak) young(t *testing.T) []process.Peer {
 	t.Helper()
-	return slices.DeleteFunc(k.Peers(t), func(p process.Peer) bool {
-		return p.Parent == k.elruns[0].PID() && p.Index < elders
+	return slices.DeleteFunc(s.Peers(t), func(p process.Peer) bool {
+		return p.Parent == s.elruns[0].PID() && p.Index < elders
 	})
 }
 
 // signal sends sig to one of the given peers, chosen at random. The peer then dies or leaves.
-func (k *soak) signal(t *testing.T, all []process.Peer, sig syscall.Signal) {
+func (s *soak) signal(t *testing.T, all []process.Peer, sig syscall.Signal) {
 	t.Helper()
-	k.job.kill(t, all[k.rng.IntN(len(all))].PID, sig)
-	k.doomed++
+	s.job.kill(t, all[s.rng.IntN(len(all))].PID, sig)
+	s.doomed++
 }
 
 // stop stops one of the given peers for a time. If the other members put the peer out meanwhile and
 // its elrun does not kill it, it joins again with a new identity.
-func (k *soak) stop(t *testing.T, all []process.Peer, d time.Duration) {
+func (s *soak) stop(t *testing.T, all []process.Peer, d time.Duration) {
 	t.Helper()
-	p := all[k.rng.IntN(len(all))]
-	k.job.kill(t, p.PID, syscall.SIGSTOP)
-	k.pause(t, d)
-	k.job.kill(t, p.PID, syscall.SIGCONT)
-	k.doomed++
+	p := all[s.rng.IntN(len(all))]
+	s.job.kill(t, p.PID, syscall.SIGSTOP)
+	s.pause(t, d)
+	s.job.kill(t, p.PID, syscall.SIGCONT)
+	s.doomed++
 }
 
 // killSecond kills the second elrun. The peers of the second elrun must then end by themselves.
-func (k *soak) killSecond(t *testing.T) {
+func (s *soak) killSecond(t *testing.T) {
 	t.Helper()
-	orphans := k.second.peers(t)
-	from := k.step() - 2 // the killed elrun has not written its last events
-	k.doomed += len(orphans)
-	k.job.kill(t, k.second.PID(), syscall.SIGKILL)
+	orphans := s.second.peers(t)
+	from := s.step() - 2 // the killed elrun has not written its last events
+	s.doomed += len(orphans)
+	s.job.kill(t, s.second.PID(), syscall.SIGKILL)
 	begun := time.Now()
-	k.until(t, fmt.Sprintf("the end of %v, whose elrun is dead", orphans), func() bool {
+	s.until(t, fmt.Sprintf("the end of %v, whose elrun is dead", orphans), func() bool {
 		return !slices.ContainsFunc(orphans, func(p process.Peer) bool { return process.Alive(p.PID) })
 	})
-	k.unlogged = append(k.unlogged, steps{from, k.step() + 10})
+	s.unlogged = append(s.unlogged, steps{from, s.step() + 10})
 	// The orphans have 2 s, but the machine may be loaded.
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("peers outlive their elrun by %v", took)
@@ -197,33 +197,33 @@ func (k *soak) killSecond(t *testing.T) {
 }
 
 // rest waits until all running peers are members and make steps together.
-func (k *soak) rest(t *testing.T) {
+func (s *soak) rest(t *testing.T) {
 	t.Helper()
-	k.until(t, "a view of all peers that run", func() bool {
-		v, _ := k.view()
-		k.members = len(v.Members)
-		return k.members == len(k.Peers(t))
+	s.until(t, "a view of all peers that run", func() bool {
+		v, _ := s.view()
+		s.members = len(v.Members)
+		return s.members == len(s.Peers(t))
 	})
-	k.doomed = 0
-	at := k.step()
-	k.until(t, "steps", func() bool { return k.step() > at+5 })
+	s.doomed = 0
+	at := s.step()
+	s.until(t, "steps", func() bool { return s.step() > at+5 })
 }
 
 // gather restores the number of peers with which the job began.
-func (k *soak) gather(t *testing.T) {
+func (s *soak) gather(t *testing.T) {
 	t.Helper()
-	k.rest(t)
-	if k.second != nil && k.second.Running() {
-		k.job.kill(t, k.second.PID(), syscall.SIGTERM)
-		k.second.status(t)
+	s.rest(t)
+	if s.second != nil && s.second.Running() {
+		s.job.kill(t, s.second.PID(), syscall.SIGTERM)
+		s.second.status(t)
 	}
-	k.elruns[0].scale(t, soakPeers)
-	k.until(t, "the peers of the first elrun", func() bool { return len(k.Peers(t)) == soakPeers })
-	k.settle(t, soakPeers)
-	if !k.short() {
-		k.pause(t, lease)
+	s.elruns[0].scale(t, soakPeers)
+	s.until(t, "the peers of the first elrun", func() bool { return len(s.Peers(t)) == soakPeers })
+	s.settle(t, soakPeers)
+	if !s.short() {
+		s.pause(t, lease)
 	}
-	k.pause(t, time.Second) // for the end of earlier sessions
+	s.pause(t, time.Second) // for the end of earlier sessions
 }
 
 // holdings are the resources of a process.
@@ -231,20 +231,20 @@ type holdings struct{ resident, goroutines, heap int }
 
 // census asks the oldest peers for their resources. The figures of elrun come last, without
 // goroutines and heap, which elrun does not report.
-func (k *soak) census(t *testing.T) []holdings {
+func (s *soak) census(t *testing.T) []holdings {
 	t.Helper()
 	var all []holdings
 	for index := range elders {
-		p := k.elruns[0].peer(t, index)
+		p := s.elruns[0].peer(t, index)
 		line := regexp.MustCompile(fmt.Sprintf(`census pid=%d goroutines=(\d+) heap=(\d+)`, p.PID))
-		answers := func() [][]string { return line.FindAllStringSubmatch(k.elruns[0].Out.String(), -1) }
+		answers := func() [][]string { return line.FindAllStringSubmatch(s.elruns[0].Out.String(), -1) }
 		before := len(answers())
-		k.job.kill(t, p.PID, syscall.SIGUSR1)
-		k.until(t, "a census", func() bool { return len(answers()) > before })
+		s.job.kill(t, p.PID, syscall.SIGUSR1)
+		s.until(t, "a census", func() bool { return len(answers()) > before })
 		answer := answers()[before]
 		all = append(all, holdings{resident(p.PID), number(answer[1]), number(answer[2]) >> 10})
 	}
-	return append(all, holdings{resident: resident(k.elruns[0].PID())})
+	return append(all, holdings{resident: resident(s.elruns[0].PID())})
 }
 
 // compare checks that processes use no more resident memory and goroutines at the end than after a

@@ -15,37 +15,37 @@ type testCase struct {
 }
 
 // String returns the case as a line for testdata/openmpi.c.
-func (c testCase) String() string {
-	return fmt.Sprintf("%s %s %s %d %d", c.collective, c.typ, c.op, c.count, c.seed)
+func (t testCase) String() string {
+	return fmt.Sprintf("%s %s %s %d %d", t.collective, t.typ, t.op, t.count, t.seed)
 }
 
 // lengths returns the numbers of elements of the source and of the result at n ranks.
-func (c testCase) lengths(n int) (src, dst int) {
-	switch c.collective {
+func (t testCase) lengths(n int) (src, dst int) {
+	switch t.collective {
 	case "reducescatter":
-		return c.count * n, c.count
+		return t.count * n, t.count
 	case "allgather":
-		return c.count, c.count * n
+		return t.count, t.count * n
 	case "alltoall":
-		return c.count * n, c.count * n
+		return t.count * n, t.count * n
 	case "loc":
-		return 2 * c.count, 2 * c.count
+		return 2 * t.count, 2 * t.count
 	case "grid":
-		return c.count, 4 * c.count
+		return t.count, 4 * t.count
 	}
-	return c.count, c.count
+	return t.count, t.count
 }
 
 // part returns the number of elements that rank from has for rank to in calls with parts of
 // different lengths. testdata/openmpi.c has the same function.
-func (c testCase) part(from, to int) int {
-	return int((c.seed + 3*uint64(from) + 5*uint64(to)) % (uint64(c.count) + 1))
+func (t testCase) part(from, to int) int {
+	return int((t.seed + 3*uint64(from) + 5*uint64(to)) % (uint64(t.count) + 1))
 }
 
 // parts returns the lengths of the parts that a rank sends to all ranks and receives from all ranks.
-func (c testCase) parts(rank, n int) (sent, received []int) {
+func (t testCase) parts(rank, n int) (sent, received []int) {
 	for r := range n {
-		sent, received = append(sent, c.part(rank, r)), append(received, c.part(r, rank))
+		sent, received = append(sent, t.part(rank, r)), append(received, t.part(r, rank))
 	}
 	return sent, received
 }
@@ -102,9 +102,9 @@ func opsOf(typ string) []string {
 // type. For products the integers are -4 to 4, so that products of floats are exact, and for minloc and maxloc, so
 // that many are equal. For logical operations a third of the integers is zero. Otherwise they have 20 bits, so that float32 sums of
 // eight ranks are exact. testdata/openmpi.c has the same function.
-func (c testCase) input(rank, index int) int64 {
-	h := mix((c.seed<<40 | uint64(rank)<<32 | uint64(index)) * 0x9e3779b97f4a7c15)
-	switch c.op {
+func (t testCase) input(rank, index int) int64 {
+	h := mix((t.seed<<40 | uint64(rank)<<32 | uint64(index)) * 0x9e3779b97f4a7c15)
+	switch t.op {
 	case "prod", "minloc", "maxloc":
 		return int64(h%9) - 4
 	case "and", "or", "xor":

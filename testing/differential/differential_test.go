@@ -69,34 +69,34 @@ func difference(got, want []byte) string {
 
 // algorithms lists the algorithms with which a case is run: the choice of package collective, and
 // for allreduce also each algorithm by name.
-func (c testCase) algorithms() []collective.Algorithm {
-	if c.collective == "allreduce" {
+func (t testCase) algorithms() []collective.Algorithm {
+	if t.collective == "allreduce" {
 		return []collective.Algorithm{collective.Auto, collective.Ring, collective.RecursiveDoubling, collective.Rabenseifner}
 	}
 	return []collective.Algorithm{collective.Auto}
 }
 
 // run runs the case at one rank and returns the bytes of its result.
-func (c testCase) run(ctx context.Context, comm *collective.Comm) ([]byte, error) {
-	switch c.typ {
+func (t testCase) run(ctx context.Context, comm *collective.Comm) ([]byte, error) {
+	switch t.typ {
 	case "int8":
-		return call(ctx, comm, c, integerOp[int8](c.op))
+		return call(ctx, comm, t, integerOp[int8](t.op))
 	case "int32":
-		return call(ctx, comm, c, integerOp[int32](c.op))
+		return call(ctx, comm, t, integerOp[int32](t.op))
 	case "int64":
-		return call(ctx, comm, c, integerOp[int64](c.op))
+		return call(ctx, comm, t, integerOp[int64](t.op))
 	case "uint8":
-		return call(ctx, comm, c, integerOp[uint8](c.op))
+		return call(ctx, comm, t, integerOp[uint8](t.op))
 	case "uint32":
-		return call(ctx, comm, c, integerOp[uint32](c.op))
+		return call(ctx, comm, t, integerOp[uint32](t.op))
 	case "uint64":
-		return call(ctx, comm, c, integerOp[uint64](c.op))
+		return call(ctx, comm, t, integerOp[uint64](t.op))
 	case "float32":
-		return call(ctx, comm, c, numberOp[float32](c.op))
+		return call(ctx, comm, t, numberOp[float32](t.op))
 	case "float64":
-		return call(ctx, comm, c, numberOp[float64](c.op))
+		return call(ctx, comm, t, numberOp[float64](t.op))
 	}
-	return nil, fmt.Errorf("unknown type %q", c.typ)
+	return nil, fmt.Errorf("unknown type %q", t.typ)
 }
 
 // element lists the types to which inputs can be converted.

@@ -56,12 +56,12 @@ func missing(t *testing.T, reason string) {
 
 // run runs all cases at n ranks. It returns the output of each rank: its results, one after the
 // other.
-func (m openMPI) run(t *testing.T, n int) [][]byte {
+func (o openMPI) run(t *testing.T, n int) [][]byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	dir := t.TempDir()
-	cmd := exec.CommandContext(ctx, "mpirun", "--oversubscribe", "-n", strconv.Itoa(n), m.program, m.cases, dir)
+	cmd := exec.CommandContext(ctx, "mpirun", "--oversubscribe", "-n", strconv.Itoa(n), o.program, o.cases, dir)
 	cmd.Env = append(os.Environ(), settings()...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("mpirun: %v\n%s", err, out)

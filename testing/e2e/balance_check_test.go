@@ -37,10 +37,10 @@ func (r *trained) check(t *testing.T, policy string) {
 
 // whole checks that the peers' parts contain each microbatch of a step once, and that the peers
 // have equal weights after the step.
-func (r *trained) whole(step int) error {
+func (t *trained) whole(step int) error {
 	var parts [][2]int
-	first, samples := r.steps[0][step], 0
-	for _, of := range r.steps {
+	first, samples := t.steps[0][step], 0
+	for _, of := range t.steps {
 		s := of[step]
 		parts = append(parts, s.Microbatches...)
 		samples += s.ShareSamples
@@ -97,21 +97,21 @@ func micros(s event.Step) int64 {
 }
 
 // pace returns the median time of a microbatch at a peer over a range of steps, in milliseconds.
-func (r *trained) pace(index, from, to int) float64 {
+func (t *trained) pace(index, from, to int) float64 {
 	var all []float64
 	for i := from; i < to; i++ {
-		if b := r.shares(i)[index]; b > 0 {
-			all = append(all, r.steps[index][i].ComputeMS/float64(b))
+		if b := t.shares(i)[index]; b > 0 {
+			all = append(all, t.steps[index][i].ComputeMS/float64(b))
 		}
 	}
 	return median(all)
 }
 
 // part returns the fraction of all microbatches that a peer has computed in a range of steps.
-func (r *trained) part(index, from, to int) float64 {
+func (t *trained) part(index, from, to int) float64 {
 	mine, all := 0, 0
 	for i := from; i < to; i++ {
-		for at, b := range r.shares(i) {
+		for at, b := range t.shares(i) {
 			all += b
 			if at == index {
 				mine += b

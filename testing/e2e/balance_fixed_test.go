@@ -35,18 +35,18 @@ type costly struct {
 }
 
 // begin is called before each step.
-func (m *costly) begin(int64) { m.begun = false }
+func (c *costly) begin(int64) { c.begun = false }
 
 // trained returns the model for trainer.Run. After a late timer the next sleep of the step is
 // shorter.
-func (m *costly) trained() trainer.Model {
-	p := trainer.Param{Name: "x", Shape: []int{1}, Data: m.param}
+func (c *costly) trained() trainer.Model {
+	p := trainer.Param{Name: "x", Shape: []int{1}, Data: c.param}
 	return trainer.Model{Params: []trainer.Param{p}, Gradient: func(b *trainer.Batch) (float64, error) {
-		if !m.begun {
-			m.begun, m.due = true, time.Now().Add(fixedCost(index()))
+		if !c.begun {
+			c.begun, c.due = true, time.Now().Add(fixedCost(index()))
 		}
-		m.due = m.due.Add(eachCost)
-		<-time.After(time.Until(m.due))
+		c.due = c.due.Add(eachCost)
+		<-time.After(time.Until(c.due))
 		n := float32(len(b.Samples()))
 		b.Add(0, []float32{n})
 		return float64(n), nil
@@ -99,11 +99,11 @@ func (tr *trial) fixed(t *testing.T) error {
 
 // returns counts the full steps, from a step on, in which the shares change back to shares of an
 // earlier step.
-func (r *trained) returns(from int) (n int) {
-	full := r.full(from)
+func (t *trained) returns(from int) (n int) {
+	full := t.full(from)
 	for k := 2; k < len(full); k++ {
-		now := r.shares(full[k])
-		was := func(i int) bool { return slices.Equal(r.shares(i), now) }
+		now := t.shares(full[k])
+		was := func(i int) bool { return slices.Equal(t.shares(i), now) }
 		if !was(full[k-1]) && slices.ContainsFunc(full[:k-1], was) {
 			n++
 		}

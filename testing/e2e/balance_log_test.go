@@ -143,18 +143,18 @@ func (r *trained) read(t *testing.T, path string) error {
 // rate returns how many samples per second the job trained from a step on. A peer reports a step
 // when the next step is committed. No step follows the last step, so the last report does not
 // count.
-func (r *trained) rate(from int) float64 {
-	last, samples := len(r.stable)-1, 0
-	for _, s := range r.steps[0][from+2 : last+1] {
+func (t *trained) rate(from int) float64 {
+	last, samples := len(t.stable)-1, 0
+	for _, s := range t.steps[0][from+2 : last+1] {
 		samples += s.Samples
 	}
-	return float64(samples) / r.stable[last-1].Sub(r.stable[from]).Seconds()
+	return float64(samples) / t.stable[last-1].Sub(t.stable[from]).Seconds()
 }
 
 // full lists the full steps from a step on. It leaves out the short last step of each pass.
-func (r *trained) full(from int) (indices []int) {
-	for i, s := range r.steps[0] {
-		if i >= from && s.Samples == r.steps[0][0].Samples {
+func (t *trained) full(from int) (indices []int) {
+	for i, s := range t.steps[0] {
+		if i >= from && s.Samples == t.steps[0][0].Samples {
 			indices = append(indices, i)
 		}
 	}
@@ -162,18 +162,18 @@ func (r *trained) full(from int) (indices []int) {
 }
 
 // stepMS returns the median time of full steps at peer 0, in milliseconds.
-func (r *trained) stepMS(from int) float64 {
+func (t *trained) stepMS(from int) float64 {
 	var all []float64
-	for _, i := range r.full(from) {
-		all = append(all, r.steps[0][i].StepMS)
+	for _, i := range t.full(from) {
+		all = append(all, t.steps[0][i].StepMS)
 	}
 	return median(all)
 }
 
 // shares returns the number of microbatches of each peer in a step.
-func (r *trained) shares(step int) []int {
-	all := make([]int, len(r.steps))
-	for i, s := range r.steps {
+func (t *trained) shares(step int) []int {
+	all := make([]int, len(t.steps))
+	for i, s := range t.steps {
 		for _, m := range s[step].Microbatches {
 			all[i] += m[1] - m[0]
 		}
@@ -182,18 +182,18 @@ func (r *trained) shares(step int) []int {
 }
 
 // times returns the computing time of each peer in a step, in milliseconds.
-func (r *trained) times(step int) (all []float64) {
-	for _, s := range r.steps {
+func (t *trained) times(step int) (all []float64) {
+	for _, s := range t.steps {
 		all = append(all, s[step].ComputeMS)
 	}
 	return all
 }
 
 // changes counts the full steps, from a step on, whose shares differ from the shares of the previous full step.
-func (r *trained) changes(from int) (n int) {
-	full := r.full(from)
+func (t *trained) changes(from int) (n int) {
+	full := t.full(from)
 	for k := 1; k < len(full); k++ {
-		if !slices.Equal(r.shares(full[k]), r.shares(full[k-1])) {
+		if !slices.Equal(t.shares(full[k]), t.shares(full[k-1])) {
 			n++
 		}
 	}

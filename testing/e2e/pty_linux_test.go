@@ -45,11 +45,11 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 }
 
 // watch reads the output until the terminal is closed.
-func (x *terminal) watch() {
+func (t *terminal) watch() {
 	buf := make([]byte, 4096)
 	for {
-		n, err := x.keys.Read(buf)
-		_, _ = x.out.Write(buf[:n])
+		n, err := t.keys.Read(buf)
+		_, _ = t.out.Write(buf[:n])
 		if err != nil {
 			return
 		}

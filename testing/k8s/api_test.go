@@ -75,7 +75,7 @@ type statusError struct {
 }
 
 // Error implements error.
-func (e *statusError) Error() string { return fmt.Sprintf("status %d: %s", e.code, e.text) }
+func (s *statusError) Error() string { return fmt.Sprintf("status %d: %s", s.code, s.text) }
 
 // These are the content types of patches.
 const (

@@ -32,15 +32,15 @@ func natKinds() []natKind {
 // direct reports whether two hosts can connect directly. By RFC 4787 they can if both routers use
 // one port for all destinations. They also can if only one router does, and this router ignores
 // ports when it filters.
-func (k natKind) direct(o natKind) bool {
+func (n natKind) direct(o natKind) bool {
 	switch {
-	case k.name != "symmetric" && o.name != "symmetric":
+	case n.name != "symmetric" && o.name != "symmetric":
 		return true
-	case k.name == "symmetric" && o.name == "symmetric":
+	case n.name == "symmetric" && o.name == "symmetric":
 		return false
 	}
 	lets := map[string]bool{"open": true, "full": true, "address": true}
-	return lets[k.name] || lets[o.name]
+	return lets[n.name] || lets[o.name]
 }
 
 // natJob is the number of steps in a job of TestRouters.

@@ -157,14 +157,14 @@ const images = 256
 
 // model returns the model of the task. The cnn has about 1.1 MB, with dense layers after convolutions. The mlp has 2.9 MB in
 // equal layers.
-func (task overlapTask) model() (*nn.Network, error) {
+func (o overlapTask) model() (*nn.Network, error) {
 	in := nn.Shape{C: 1, H: 28, W: 28}
-	if task.Model == "mlp" {
+	if o.Model == "mlp" {
 		in = nn.Shape{C: 256, H: 1, W: 1}
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	var data nn.Table
-	for i := range task.samples() {
+	for i := range o.samples() {
 		x := make([]float32, 0, in.Size())
 		if i >= images {
 			x = data.Inputs[i%images]
@@ -174,14 +174,14 @@ func (task overlapTask) model() (*nn.Network, error) {
 		}
 		data.Inputs, data.Classes = append(data.Inputs, x), append(data.Classes, i%10)
 	}
-	if task.Model == "mlp" {
+	if o.Model == "mlp" {
 		return nn.MLP(data, in, []int{448, 448, 448, 448}, 10, 1)
 	}
 	return nn.CNN(data, in, []int{16, 32}, 500, 10, 1)
 }
 
 // samples returns the size of a pass, which is enough for several steps of two peers.
-func (task overlapTask) samples() int { return 16 * task.Share }
+func (o overlapTask) samples() int { return 16 * o.Share }
 
 // goAhead binds this process to a core and gives it the highest priority. New threads inherit both from the threads that start
 // them.

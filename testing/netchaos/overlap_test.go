@@ -107,16 +107,16 @@ func overlapCases() []overlapCase {
 const trialShare = 128
 
 // measure logs the times of the three phases of a case, which it measures alternately.
-func (c overlapCase) measure(t *testing.T, l *lab) {
+func (o overlapCase) measure(t *testing.T, l *lab) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("the two peers need a processor each")
 	}
 	dir := folder(t)
-	task := overlapTask{Model: c.model, Share: trialShare, Cuts: c.cuts, Steps: 15, Exact: c.exact, Ahead: true}
+	task := overlapTask{Model: o.model, Share: trialShare, Cuts: o.cuts, Steps: 15, Exact: o.exact, Ahead: true}
 	moving := together(l.run(t, filepath.Join(dir, "trial-wire"), wire, task)).Wait
-	for range 2 { // adjusts the share until the ratio is near c.ratio
+	for range 2 { // adjusts the share until the ratio is near o.ratio
 		computing := together(l.run(t, filepath.Join(dir, "trial-alone"), alone, task)).Step
-		task.Share = max(int(float64(task.Share)*moving.Seconds()/computing.Seconds()/c.ratio)/c.cuts, 1) * c.cuts
+		task.Share = max(int(float64(task.Share)*moving.Seconds()/computing.Seconds()/o.ratio)/o.cuts, 1) * o.cuts
 	}
 	// The speed of a virtual machine's cores may change within a second. Therefore phases are
 	// short, and alternate many times.
@@ -126,14 +126,14 @@ func (c overlapCase) measure(t *testing.T, l *lab) {
 			return together(l.run(t, filepath.Join(dir, fmt.Sprint(name, round)), name, task))
 		}
 		one, moving, whole := phase(alone), phase(wire), phase(both)
-		if c.exact { // in exact mode a parameter can be read only after the commit
+		if o.exact { // in exact mode a parameter can be read only after the commit
 			for i := range one.Needs {
 				one.Needs[i].At = 0
 			}
 		}
 		m.add(one, moving, whole)
 	}
-	t.Logf("%s, share of %d samples: %v", c.name, task.Share, m)
+	t.Logf("%s, share of %d samples: %v", o.name, task.Share, m)
 }
 
 // measured has the times of the phases of a case, by round.

@@ -24,13 +24,13 @@ type transfer struct {
 }
 
 // rate returns the bytes per second.
-func (x transfer) rate() float64 { return float64(x.bytes) / x.took.Seconds() }
+func (t transfer) rate() float64 { return float64(t.bytes) / t.took.Seconds() }
 
 // String returns the transfer as a line of the log.
-func (x transfer) String() string {
+func (t transfer) String() string {
 	return fmt.Sprintf("%6.1f MB in %6d ms, %5.1f MB/s; step before %d ms, meanwhile %d ms, longest %d ms, at admission %d ms",
-		float64(x.bytes)/1e6, x.took.Milliseconds(), x.rate()/1e6, x.before.Milliseconds(), x.meanwhile.Milliseconds(),
-		x.longest.Milliseconds(), x.admission.Milliseconds())
+		float64(t.bytes)/1e6, t.took.Milliseconds(), t.rate()/1e6, t.before.Milliseconds(), t.meanwhile.Milliseconds(),
+		t.longest.Milliseconds(), t.admission.Milliseconds())
 }
 
 // A newcomer copies the state from all members at the same time, each at its rate. Steps become at
@@ -116,7 +116,7 @@ func joinWith(t *testing.T, o order) transfer {
 
 // observe computes the step times from the journal of an earlier member. The peer joined in the
 // time from begun to level.
-func (x *transfer) observe(events []event.Event, begun, level time.Time) {
+func (t *transfer) observe(events []event.Event, begun, level time.Time) {
 	var last time.Time
 	var before, meanwhile []time.Duration
 	for _, e := range events {
@@ -131,12 +131,12 @@ func (x *transfer) observe(events []event.Event, begun, level time.Time) {
 		case last.Before(level.Add(-gap)):
 			meanwhile = append(meanwhile, gap)
 		case last.Before(level.Add(2 * time.Second)):
-			x.admission = max(x.admission, gap)
+			t.admission = max(t.admission, gap)
 		}
 		last = e.Time
 	}
-	x.before, x.meanwhile = median(before), median(meanwhile)
-	x.longest = slices.Max(append(meanwhile, 0))
+	t.before, t.meanwhile = median(before), median(meanwhile)
+	t.longest = slices.Max(append(meanwhile, 0))
 }
 
 // median returns the middle value, or 0 if there is none.

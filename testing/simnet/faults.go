@@ -235,16 +235,16 @@ func (n *Network) Reset(a, b elastic.ID, planes ...Plane) {
 }
 
 // loses is called when a member learns, on one plane, that another member is gone.
-func (m *node) loses(gone *node, plane Plane) {
-	m.net.mu.Lock()
-	defer m.net.mu.Unlock()
-	m.losesLocked(gone, plane)
+func (n *node) loses(gone *node, plane Plane) {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	n.losesLocked(gone, plane)
 }
 
 // losesLocked ends, at this side, the streams with another member on one plane. Bytes that have
 // arrived before can still be read.
-func (m *node) losesLocked(other *node, plane Plane) {
-	for _, s := range m.streamsLocked(other.self.ID) {
+func (n *node) losesLocked(other *node, plane Plane) {
+	for _, s := range n.streamsLocked(other.self.ID) {
 		if s.out.plane != plane || s.other == nil {
 			continue
 		}

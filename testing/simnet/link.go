@@ -244,53 +244,53 @@ func (l *link) laneLocked(r *rule) *lane {
 }
 
 // addLocked adds a pipe that has frames to transmit.
-func (a *lane) addLocked(p *pipe) {
-	a.active = append(a.active, p)
-	if !a.busy {
-		if now := time.Now(); a.free.Before(now) {
-			a.free = now
+func (l *lane) addLocked(p *pipe) {
+	l.active = append(l.active, p)
+	if !l.busy {
+		if now := time.Now(); l.free.Before(now) {
+			l.free = now
 		}
-		a.startLocked()
+		l.startLocked()
 	}
 }
 
 // startLocked starts the transmission of the next quantum.
-func (a *lane) startLocked() {
-	for len(a.active) > 0 && len(a.active[0].queue) == 0 {
-		a.active = a.active[1:] // the sender has died
+func (l *lane) startLocked() {
+	for len(l.active) > 0 && len(l.active[0].queue) == 0 {
+		l.active = l.active[1:] // the sender has died
 	}
-	a.busy = len(a.active) > 0
-	if !a.busy {
+	l.busy = len(l.active) > 0
+	if !l.busy {
 		return
 	}
-	p := a.active[0]
+	p := l.active[0]
 	size := min(p.queue[0].size-p.through, quantum)
-	if a.rate > 0 {
-		a.free = a.free.Add(time.Duration(float64(size) / float64(a.rate) * float64(time.Second)))
+	if l.rate > 0 {
+		l.free = l.free.Add(time.Duration(float64(size) / float64(l.rate) * float64(time.Second)))
 	}
-	a.link.net.clock.at(a.free, func() { a.end(p, size) })
+	l.link.net.clock.at(l.free, func() { l.end(p, size) })
 }
 
 // end is called when a quantum is transmitted.
-func (a *lane) end(p *pipe, size int) {
-	a.link.net.mu.Lock()
-	defer a.link.net.mu.Unlock()
-	if a.over {
+func (l *lane) end(p *pipe, size int) {
+	l.link.net.mu.Lock()
+	defer l.link.net.mu.Unlock()
+	if l.over {
 		return
 	}
-	a.active = a.active[1:]
+	l.active = l.active[1:]
 	if len(p.queue) > 0 {
 		p.through += size
 		if f := p.queue[0]; p.through >= f.size {
 			shift(&p.queue)
 			p.through = 0
-			a.link.departLocked(p, f, a.free)
+			l.link.departLocked(p, f, l.free)
 		}
 	}
 	if len(p.queue) > 0 {
-		a.active = append(a.active, p)
+		l.active = append(l.active, p)
 	}
-	a.startLocked()
+	l.startLocked()
 }
 
 // refreshLocked applies changed rules to the link, including frames that wait for bandwidth.

@@ -60,75 +60,75 @@ func startHosts(t *testing.T, seed uint64, sizes []int) *hostsGroup {
 }
 
 // end ends all members.
-func (g *hostsGroup) end() {
-	g.stop()
-	g.net.Heal()
-	for _, m := range g.members {
-		g.net.Continue(m.ID)
+func (h *hostsGroup) end() {
+	h.stop()
+	h.net.Heal()
+	for _, m := range h.members {
+		h.net.Continue(m.ID)
 	}
-	g.all.Wait()
-	if err := g.net.Close(); err != nil {
-		g.t.Error(err)
+	h.all.Wait()
+	if err := h.net.Close(); err != nil {
+		h.t.Error(err)
 	}
 }
 
 // random returns a random duration below most.
-func (g *hostsGroup) random(most time.Duration) time.Duration {
-	return time.Duration(g.rng.Int64N(int64(most)))
+func (h *hostsGroup) random(most time.Duration) time.Duration {
+	return time.Duration(h.rng.Int64N(int64(most)))
 }
 
 // mayLose reports whether a member may be lost.
-func (g *hostsGroup) mayLose(m elastic.Member) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.may[m.ID.Short()]
+func (h *hostsGroup) mayLose(m elastic.Member) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.may[m.ID.Short()]
 }
 
 // lose permits the loss of these members.
-func (g *hostsGroup) lose(members ...elastic.Member) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (h *hostsGroup) lose(members ...elastic.Member) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, m := range members {
-		g.may[m.ID.Short()] = true
+		h.may[m.ID.Short()] = true
 	}
 }
 
 // Emit records the losses and the views that members report which must not be lost.
-func (g *hostsGroup) Emit(e event.Event) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.may[e.Peer] {
+func (h *hostsGroup) Emit(e event.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.may[e.Peer] {
 		return
 	}
 	switch body := e.Body.(type) {
 	case event.Lost:
-		if !g.may[body.Who] {
-			g.lost = append(g.lost, body.Who)
+		if !h.may[body.Who] {
+			h.lost = append(h.lost, body.Who)
 		}
 	case event.View:
-		without := !slices.ContainsFunc(body.Members, func(id string) bool { return g.may[id] })
-		if _, known := g.views[e.Peer]; len(g.may) > 0 && without && !known {
-			g.views[e.Peer] = time.Now()
+		without := !slices.ContainsFunc(body.Members, func(id string) bool { return h.may[id] })
+		if _, known := h.views[e.Peer]; len(h.may) > 0 && without && !known {
+			h.views[e.Peer] = time.Now()
 		}
 	}
 }
 
-// last returns the time of the latest first view in g.views, and the members that were lost
+// last returns the time of the latest first view in h.views, and the members that were lost
 // although they must not be.
-func (g *hostsGroup) last() (at time.Time, lost []string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, t := range g.views {
+func (h *hostsGroup) last() (at time.Time, lost []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.views {
 		if t.After(at) {
 			at = t
 		}
 	}
-	return at, g.lost
+	return at, h.lost
 }
 
 // on returns the members on a host, and the others.
-func (g *hostsGroup) on(host string) (here, others []elastic.Member) {
-	for _, m := range g.members {
+func (h *hostsGroup) on(host string) (here, others []elastic.Member) {
+	for _, m := range h.members {
 		if m.Host == host {
 			here = append(here, m)
 		} else {

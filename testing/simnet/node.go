@@ -52,81 +52,81 @@ func newNode(n *Network, self elastic.Member) *node {
 }
 
 // ID implements mesh.Carrier.
-func (m *node) ID() elastic.ID { return m.self.ID }
+func (n *node) ID() elastic.ID { return n.self.ID }
 
 // Introduce implements mesh.Carrier. It does nothing, because every member can open streams to
 // every other member.
-func (m *node) Introduce([]elastic.Member) error { return nil }
+func (n *node) Introduce([]elastic.Member) error { return nil }
 
 // Handle implements mesh.Carrier. From now on other members can open streams to this member.
-func (m *node) Handle(take func(mesh.Kind, mesh.Stream)) {
-	m.net.mu.Lock()
-	defer m.net.mu.Unlock()
-	m.take = take
-	m.deferred = m.net.absent[m.self.ID]
-	delete(m.net.absent, m.self.ID)
-	m.resumeLocked()
+func (n *node) Handle(take func(mesh.Kind, mesh.Stream)) {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	n.take = take
+	n.deferred = n.net.absent[n.self.ID]
+	delete(n.net.absent, n.self.ID)
+	n.resumeLocked()
 }
 
 // Close implements mesh.Carrier. It takes the member off the network. The streams of other members
 // end with io.EOF, unless quit has set another cause.
-func (m *node) Close() error {
-	m.net.end(m)
-	m.takes.Wait()
+func (n *node) Close() error {
+	n.net.end(n)
+	n.takes.Wait()
 	return nil
 }
 
 // network returns the session protocol of the member, and creates it on first use.
-func (m *node) network() *mesh.Mesh {
-	m.once.Do(func() {
-		over := mesh.New(m, mesh.Config{Plan: m.net.config.Plan})
-		m.net.mu.Lock()
-		m.mesh = over
-		late := m.dead != nil
-		m.net.mu.Unlock()
+func (n *node) network() *mesh.Mesh {
+	n.once.Do(func() {
+		over := mesh.New(n, mesh.Config{Plan: n.net.config.Plan})
+		n.net.mu.Lock()
+		n.mesh = over
+		late := n.dead != nil
+		n.net.mu.Unlock()
 		if late {
 			_ = over.Close() // Close returns the error of the carrier, which is nil
 		}
 	})
-	return m.mesh
+	return n.mesh
 }
 
 // quit takes the member off the network with the given cause. The member sends nothing more, and its calls fail as on a closed
 // network.
-func (m *node) quit(why error) {
-	if m.beginQuit(why) {
-		m.net.end(m)
+func (n *node) quit(why error) {
+	if n.beginQuit(why) {
+		n.net.end(n)
 	}
-	<-m.gone
+	<-n.gone
 }
 
 // beginQuit closes the session protocol, which then closes the member. It returns true if there is no session protocol.
-func (m *node) beginQuit(why error) (bare bool) {
-	m.net.mu.Lock()
-	defer m.net.mu.Unlock()
-	if m.dead != nil || m.cause != nil {
+func (n *node) beginQuit(why error) (bare bool) {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	if n.dead != nil || n.cause != nil {
 		return false
 	}
-	m.cause = why
-	if m.mesh != nil {
-		m.net.working.Go(func() { _ = m.mesh.Close() }) // Close returns the error of the carrier, which is nil
+	n.cause = why
+	if n.mesh != nil {
+		n.net.working.Go(func() { _ = n.mesh.Close() }) // Close returns the error of the carrier, which is nil
 	}
-	return m.mesh == nil
+	return n.mesh == nil
 }
 
 // closedError returns the error for calls of a member that is off the network.
-func (m *node) closedError() error {
-	m.net.mu.Lock()
-	defer m.net.mu.Unlock()
-	return m.deadLocked()
+func (n *node) closedError() error {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	return n.deadLocked()
 }
 
 // deadLocked is closedError for callers with the lock.
-func (m *node) deadLocked() error { return fmt.Errorf("%w: %w", transport.ErrClosed, m.dead) }
+func (n *node) deadLocked() error { return fmt.Errorf("%w: %w", transport.ErrClosed, n.dead) }
 
 // wakeLocked wakes all goroutines that read or write streams of the member, because its state has changed.
-func (m *node) wakeLocked() {
-	for s := range m.streams {
+func (n *node) wakeLocked() {
+	for s := range n.streams {
 		s.readable.Broadcast()
 		s.writable.Broadcast()
 		s.forgetLocked()
@@ -134,16 +134,16 @@ func (m *node) wakeLocked() {
 }
 
 // resumeLocked schedules the delivery of the deferred frames.
-func (m *node) resumeLocked() {
-	if len(m.deferred) > 0 {
-		m.net.clock.at(time.Now(), m.makeUp)
+func (n *node) resumeLocked() {
+	if len(n.deferred) > 0 {
+		n.net.clock.at(time.Now(), n.makeUp)
 	}
 }
 
 // makeUp delivers the deferred frames in order, unless the member is stopped again.
-func (m *node) makeUp() {
+func (n *node) makeUp() {
 	for {
-		f, ok := m.nextDeferred()
+		f, ok := n.nextDeferred()
 		if !ok {
 			return
 		}
@@ -152,11 +152,11 @@ func (m *node) makeUp() {
 }
 
 // nextDeferred removes and returns the first deferred frame. ok is false if nothing is to be delivered.
-func (m *node) nextDeferred() (f frame, ok bool) {
-	m.net.mu.Lock()
-	defer m.net.mu.Unlock()
-	if m.stopped || m.dead != nil || len(m.deferred) == 0 {
+func (n *node) nextDeferred() (f frame, ok bool) {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	if n.stopped || n.dead != nil || len(n.deferred) == 0 {
 		return frame{}, false
 	}
-	return shift(&m.deferred), true
+	return shift(&n.deferred), true
 }

@@ -21,8 +21,8 @@ type opening struct {
 
 // Open implements mesh.Carrier. It takes one frame to the peer and one back. Over a cut it waits
 // until the cut is healed. If the peer does not exist yet, Open waits for it.
-func (m *node) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
-	o, err := m.beginOpen(ctx, to, k)
+func (n *node) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Stream, error) {
+	o, err := n.beginOpen(ctx, to, k)
 	if err != nil {
 		return nil, err
 	}
@@ -32,8 +32,8 @@ func (m *node) Open(ctx context.Context, to elastic.ID, k mesh.Kind) (mesh.Strea
 			return nil, o.err
 		}
 		return o.s, nil
-	case <-m.gone:
-		return nil, m.closedError()
+	case <-n.gone:
+		return nil, n.closedError()
 	case <-ctx.Done():
 		o.giveUp()
 		return nil, context.Cause(ctx)
@@ -65,15 +65,15 @@ func (m *node) beginOpen(ctx context.Context, to elastic.ID, k mesh.Kind) (*open
 }
 
 // gate waits while the member is stopped, because a stopped process would not have made this call.
-func (m *node) gate(ctx context.Context) error {
+func (n *node) gate(ctx context.Context) error {
 	for {
-		running, err := m.state()
+		running, err := n.state()
 		if running == nil {
 			return err
 		}
 		select {
 		case <-running:
-		case <-m.gone:
+		case <-n.gone:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -82,14 +82,14 @@ func (m *node) gate(ctx context.Context) error {
 
 // state returns an error if the member is off the network. If the member is stopped, state returns a channel that is closed when
 // it continues.
-func (m *node) state() (running <-chan struct{}, err error) {
-	m.net.mu.Lock()
-	defer m.net.mu.Unlock()
-	if m.dead != nil {
-		return nil, m.deadLocked()
+func (n *node) state() (running <-chan struct{}, err error) {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	if n.dead != nil {
+		return nil, n.deadLocked()
 	}
-	if m.stopped {
-		return m.running, nil
+	if n.stopped {
+		return n.running, nil
 	}
 	return nil, nil
 }
@@ -147,10 +147,10 @@ func (n *Network) refuseFor(to elastic.ID, m *node, plane Plane, tell func()) {
 }
 
 // HangUp implements mesh.Carrier. Data streams have connections of their own, and are not closed.
-func (m *node) HangUp(peer elastic.ID) {
-	m.net.mu.Lock()
-	defer m.net.mu.Unlock()
-	for _, s := range m.streamsLocked(peer) {
+func (n *node) HangUp(peer elastic.ID) {
+	n.net.mu.Lock()
+	defer n.net.mu.Unlock()
+	for _, s := range n.streamsLocked(peer) {
 		if s.kind != mesh.Data {
 			s.resetLocked()
 		}
@@ -158,8 +158,8 @@ func (m *node) HangUp(peer elastic.ID) {
 }
 
 // streamsLocked returns the streams with a peer, in the order of creation.
-func (m *node) streamsLocked(peer elastic.ID) (all []*stream) {
-	for s := range m.streams {
+func (n *node) streamsLocked(peer elastic.ID) (all []*stream) {
+	for s := range n.streams {
 		if s.peer == peer {
 			all = append(all, s)
 		}

@@ -50,12 +50,12 @@ type chunk struct {
 }
 
 // newStreamLocked creates this member's side of a stream.
-func (m *node) newStreamLocked(peer elastic.ID, k mesh.Kind) *stream {
-	m.made++
-	s := &stream{node: m, peer: peer, kind: k, number: m.made}
-	s.readable.L, s.writable.L = &m.net.mu, &m.net.mu
-	s.out = m.net.linkLocked(m.self.ID, peer).addPipeLocked(planeOf(k), s)
-	m.streams[s] = true
+func (n *node) newStreamLocked(peer elastic.ID, k mesh.Kind) *stream {
+	n.made++
+	s := &stream{node: n, peer: peer, kind: k, number: n.made}
+	s.readable.L, s.writable.L = &n.net.mu, &n.net.mu
+	s.out = n.net.linkLocked(n.self.ID, peer).addPipeLocked(planeOf(k), s)
+	n.streams[s] = true
 	return s
 }
 
@@ -222,10 +222,10 @@ func (s *stream) setLimit(limit *time.Time, t time.Time, c *sync.Cond) error {
 
 // expiredLocked reports whether a deadline has passed. While the member is stopped, only deadlines
 // before the time of Stop count as passed.
-func (m *node) expiredLocked(limit time.Time) bool {
+func (n *node) expiredLocked(limit time.Time) bool {
 	now := time.Now()
-	if m.stopped {
-		now = m.stoppedAt
+	if n.stopped {
+		now = n.stoppedAt
 	}
 	return !limit.IsZero() && !limit.After(now)
 }

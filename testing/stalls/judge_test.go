@@ -19,22 +19,22 @@ type tally struct {
 	notes                 []string        // descriptions of the wrong and missing reports
 }
 
-func (a *tally) add(b tally) {
-	a.right += b.right
-	a.wrong += b.wrong
-	a.missing += b.missing
-	a.times = append(a.times, b.times...)
-	a.notes = append(a.notes, b.notes...)
+func (t *tally) add(b tally) {
+	t.right += b.right
+	t.wrong += b.wrong
+	t.missing += b.missing
+	t.times = append(t.times, b.times...)
+	t.notes = append(t.notes, b.notes...)
 }
 
 // row returns a line of the table.
-func (a *tally) row(name string) string {
-	slices.Sort(a.times)
+func (t *tally) row(name string) string {
+	slices.Sort(t.times)
 	median, worst := time.Duration(0), time.Duration(0)
-	if n := len(a.times); n > 0 {
-		median, worst = a.times[n/2], a.times[n-1]
+	if n := len(t.times); n > 0 {
+		median, worst = t.times[n/2], t.times[n-1]
 	}
-	return fmt.Sprintf("%-30s %6d %6d %8d %8.2f s %8.2f s", name, a.right, a.wrong, a.missing, median.Seconds(), worst.Seconds())
+	return fmt.Sprintf("%-30s %6d %6d %8d %8.2f s %8.2f s", name, t.right, t.wrong, t.missing, median.Seconds(), worst.Seconds())
 }
 
 // judge judges the logs of a run. A member counts once: as wrong if it has named another member at any time, as missing if it has

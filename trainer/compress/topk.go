@@ -71,15 +71,15 @@ func NewTopK(fraction float64) (TopK, error) {
 
 // In2Bits returns a TopK of the same elements with values of 2 bits: a sign, and one of two
 // magnitudes of the chunk (SparseLoCo: Sarfi and others, arXiv 2508.15706).
-func (c TopK) In2Bits() TopK {
-	c.twoBit = true
-	return c
+func (t TopK) In2Bits() TopK {
+	t.twoBit = true
+	return t
 }
 
 // Name returns "topk:" and the fraction, followed by ":2bit" for values of 2 bits.
-func (c TopK) Name() string {
-	name := "topk:" + strconv.FormatFloat(c.fraction, 'g', -1, 64)
-	if c.twoBit {
+func (t TopK) Name() string {
+	name := "topk:" + strconv.FormatFloat(t.fraction, 'g', -1, 64)
+	if t.twoBit {
 		name += ":" + twoBit
 	}
 	return name
@@ -93,35 +93,35 @@ func (TopK) Sparse() bool { return true }
 
 // Size returns the bytes of the code of n elements: one for each run and 3 for each kept element.
 // With values of 2 bits a kept element takes 1.25 bytes, and each chunk takes 4.
-func (c TopK) Size(n int) int { return runs(n) + c.kept(n) + c.valueBytes(n) }
+func (t TopK) Size(n int) int { return runs(n) + t.kept(n) + t.valueBytes(n) }
 
 // valueBytes returns the bytes of the values in the code of n elements.
-func (c TopK) valueBytes(n int) int {
-	if c.twoBit {
-		return levelBytes*chunks(n) + (c.kept(n)+3)/4
+func (t TopK) valueBytes(n int) int {
+	if t.twoBit {
+		return levelBytes*chunks(n) + (t.kept(n)+3)/4
 	}
-	return 2 * c.kept(n)
+	return 2 * t.kept(n)
 }
 
 // kept returns the number of elements that a code of n elements keeps.
-func (c TopK) kept(n int) int {
-	return min(n, max(minKept, int(math.Ceil(c.fraction*float64(n)))))
+func (t TopK) kept(n int) int {
+	return min(n, max(minKept, int(math.Ceil(t.fraction*float64(n)))))
 }
 
 // runs returns the number of runs of n elements.
 func runs(n int) int { return (n + run - 1) / run }
 
 // split splits a code of n elements into its parts.
-func (c TopK) split(code []byte, n int) (counts, positions, values []byte) {
-	r, k := runs(n), c.kept(n)
-	return code[:r], code[r : r+k], code[r+k : c.Size(n)]
+func (t TopK) split(code []byte, n int) (counts, positions, values []byte) {
+	r, k := runs(n), t.kept(n)
+	return code[:r], code[r : r+k], code[r+k : t.Size(n)]
 }
 
 // Encode implements collective.Coding.
-func (c TopK) Encode(code []byte, v []float32) {
-	counts, positions, values := c.split(code, len(v))
+func (t TopK) Encode(code []byte, v []float32) {
+	counts, positions, values := t.split(code, len(v))
 	selectLargest(counts, positions, v)
-	if c.twoBit {
+	if t.twoBit {
 		encodeLevels(values, counts, positions, v)
 		return
 	}
@@ -164,12 +164,12 @@ func selectLargest(counts, positions []byte, v []float32) {
 
 // Add implements collective.Coding. If the positions in the code are invalid, it returns an error
 // and does not change dst.
-func (c TopK) Add(dst []float32, code []byte) error {
-	counts, positions, values := c.split(code, len(dst))
-	if err := c.check(counts, positions, len(dst)); err != nil {
+func (t TopK) Add(dst []float32, code []byte) error {
+	counts, positions, values := t.split(code, len(dst))
+	if err := t.check(counts, positions, len(dst)); err != nil {
 		return err
 	}
-	if c.twoBit {
+	if t.twoBit {
 		addLevels(dst, values, counts, positions)
 		return nil
 	}
@@ -185,21 +185,21 @@ func (c TopK) Add(dst []float32, code []byte) error {
 
 // check returns an error unless counts and positions are valid for n elements. A code comes from
 // another peer, so Add must not write outside dst.
-func (c TopK) check(counts, positions []byte, n int) error {
+func (t TopK) check(counts, positions []byte, n int) error {
 	for r, count := range counts {
 		size, kept := min(run, n-r*run), int(count)
 		if kept > len(positions) {
-			return fmt.Errorf("%s: malformed code: the count of run %d of %d is %d, but only %d positions are left", c.Name(), r, len(counts), kept, len(positions))
+			return fmt.Errorf("%s: malformed code: the count of run %d of %d is %d, but only %d positions are left", t.Name(), r, len(counts), kept, len(positions))
 		}
 		for _, at := range positions[:kept] {
 			if int(at) >= size {
-				return fmt.Errorf("%s: malformed code: run %d of %d has position %d, but only %d elements", c.Name(), r, len(counts), at, size)
+				return fmt.Errorf("%s: malformed code: run %d of %d has position %d, but only %d elements", t.Name(), r, len(counts), at, size)
 			}
 		}
 		positions = positions[kept:]
 	}
 	if len(positions) > 0 {
-		return fmt.Errorf("%s: malformed code: %d more positions than its counts add up to", c.Name(), len(positions))
+		return fmt.Errorf("%s: malformed code: %d more positions than its counts add up to", t.Name(), len(positions))
 	}
 	return nil
 }

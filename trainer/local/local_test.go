@@ -34,7 +34,7 @@ func newBowl() *bowl {
 	return m
 }
 
-func (m *bowl) model() trainer.Model { return trainer.Model{Params: m.params, Gradient: m.gradient} }
+func (b *bowl) model() trainer.Model { return trainer.Model{Params: b.params, Gradient: b.gradient} }
 
 func (m *bowl) gradient(b *trainer.Batch) (loss float64, err error) {
 	m.seen = append(m.seen, slices.Clone(b.Samples()))
@@ -96,11 +96,11 @@ func newTwin(params []trainer.Param, delay bool) *twin {
 
 // round computes the paths of a round, each from the same parameters, and then makes the outer step. before is the number of
 // earlier ordinary steps, and last is the number of the ordinary step with which the pass of the round ends.
-func (w *twin) round(paths [][][]int, before, last int, clip float64) {
+func (t *twin) round(paths [][][]int, before, last int, clip float64) {
 	moved, samples := map[[2]int]float64{}, 0
 	for _, path := range paths {
 		at, velocity, n := map[[2]int]float64{}, map[[2]int]float64{}, 0
-		for e, v := range w.params {
+		for e, v := range t.params {
 			at[e] = v
 		}
 		for k, batch := range path {
@@ -123,23 +123,23 @@ func (w *twin) round(paths [][][]int, before, last int, clip float64) {
 		}
 		samples += n
 		for e := range at {
-			moved[e] += float64(n) * (w.params[e] - at[e])
+			moved[e] += float64(n) * (t.params[e] - at[e])
 		}
 	}
 	for e := range moved {
 		moved[e] /= float64(samples)
 	}
-	if w.delay {
-		moved, w.late = w.late, moved
+	if t.delay {
+		moved, t.late = t.late, moved
 	}
-	w.apply(moved)
+	t.apply(moved)
 }
 
 // apply makes the outer step with a mean. If the mean is nil, it does nothing.
-func (w *twin) apply(mean map[[2]int]float64) {
+func (t *twin) apply(mean map[[2]int]float64) {
 	for e, g := range mean {
-		w.outer[e] = 0.9*w.outer[e] + g
-		w.params[e] -= 0.7 * (g + 0.9*w.outer[e])
+		t.outer[e] = 0.9*t.outer[e] + g
+		t.params[e] -= 0.7 * (g + 0.9*t.outer[e])
 	}
 }
 

@@ -17,17 +17,17 @@ func newStepMap(cfg trainer.Config, steps int) stepMap {
 
 // rounds returns the least number of rounds that cover the given number of steps of ordinary
 // training, counted from the first step of the job.
-func (p stepMap) rounds(steps int64) int64 {
-	return steps/p.perPass*ceilDiv(p.perPass, p.steps) + ceilDiv(steps%p.perPass, p.steps)
+func (s stepMap) rounds(steps int64) int64 {
+	return steps/s.perPass*ceilDiv(s.perPass, s.steps) + ceilDiv(steps%s.perPass, s.steps)
 }
 
 // step returns the number of the step of ordinary training that corresponds to local step k of a
 // round; all count from 1. A path of a short last round may have more local steps than the pass has
 // steps left; the additional steps correspond to the last step of the pass.
-func (p stepMap) step(round, k int64) int64 {
-	perPass := ceilDiv(p.perPass, p.steps) // rounds
+func (s stepMap) step(round, k int64) int64 {
+	perPass := ceilDiv(s.perPass, s.steps) // rounds
 	pass, within := (round-1)/perPass, (round-1)%perPass
-	return pass*p.perPass + min(within*p.steps+k, p.perPass)
+	return pass*s.perPass + min(within*s.steps+k, s.perPass)
 }
 
 // ceilDiv returns a / b, rounded up; a >= 0, b > 0.

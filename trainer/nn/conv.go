@@ -48,20 +48,20 @@ func Conv(filters, kernel int) Layer {
 	}}
 }
 
-func (l *conv) params() []trainer.Param { return []trainer.Param{l.w, l.b} }
+func (c *conv) params() []trainer.Param { return []trainer.Param{c.w, c.b} }
 
-func (l *conv) shareParams() layer {
-	return &conv{gemmer: l.gemmer, in: l.in, out: l.out, kernel: l.kernel, w: l.w, b: l.b}
+func (c *conv) shareParams() layer {
+	return &conv{gemmer: c.gemmer, in: c.in, out: c.out, kernel: c.kernel, w: c.w, b: c.b}
 }
 
 // size counts mostly columns: each input occurs in up to kernel*kernel columns.
-func (l *conv) size() int { return l.patch()*l.positions() + 2*l.out.Size() + l.in.Size() }
+func (c *conv) size() int { return c.patch()*c.positions() + 2*c.out.Size() + c.in.Size() }
 
 // positions is the number of positions of the kernel on a sample.
-func (l *conv) positions() int { return l.out.H * l.out.W }
+func (c *conv) positions() int { return c.out.H * c.out.W }
 
 // patch is the number of inputs under the kernel.
-func (l *conv) patch() int { return l.in.C * l.kernel * l.kernel }
+func (c *conv) patch() int { return c.in.C * c.kernel * c.kernel }
 
 // blockSize limits the columns of a block, in elements: 256 KiB. A block has at least one sample,
 // even if that exceeds the limit.
@@ -74,15 +74,15 @@ type block struct {
 	columns, rows []float32
 }
 
-// blocks iterates over the l.n samples in blocks of at most blockSize elements.
-func (l *conv) blocks(yield func(b block) bool) {
-	most := max(1, blockSize/(l.patch()*l.positions()))
-	for first := 0; first < l.n; first += most {
-		b := block{first: first, n: min(most, l.n-first)}
-		b.cols = b.n * l.positions()
-		from := first * l.positions()
-		b.columns = l.columns[from*l.patch() : (from+b.cols)*l.patch()]
-		b.rows = l.rows[from*l.out.C : (from+b.cols)*l.out.C]
+// blocks iterates over the c.n samples in blocks of at most blockSize elements.
+func (c *conv) blocks(yield func(b block) bool) {
+	most := max(1, blockSize/(c.patch()*c.positions()))
+	for first := 0; first < c.n; first += most {
+		b := block{first: first, n: min(most, c.n-first)}
+		b.cols = b.n * c.positions()
+		from := first * c.positions()
+		b.columns = c.columns[from*c.patch() : (from+b.cols)*c.patch()]
+		b.rows = c.rows[from*c.out.C : (from+b.cols)*c.out.C]
 		if !yield(b) {
 			return
 		}
@@ -94,58 +94,58 @@ func (b block) slice(v []float32, size int) []float32 { return v[b.first*size : 
 
 // forward multiplies W by the columns of each block. It waits for the parameters after it has
 // filled the columns of the first block, which needs no parameters.
-func (l *conv) forward(x []float32, n int, params paramWaiter) []float32 {
-	l.n, l.rowsHoldGrad = n, false
-	l.columns, l.rows = grow(l.columns, l.patch()*n*l.positions()), grow(l.rows, l.out.C*n*l.positions())
-	l.y = grow(l.y, n*l.out.Size())
-	for b := range l.blocks {
-		l.im2col(b, b.slice(x, l.in.Size()))
+func (c *conv) forward(x []float32, n int, params paramWaiter) []float32 {
+	c.n, c.rowsHoldGrad = n, false
+	c.columns, c.rows = grow(c.columns, c.patch()*n*c.positions()), grow(c.rows, c.out.C*n*c.positions())
+	c.y = grow(c.y, n*c.out.Size())
+	for b := range c.blocks {
+		c.im2col(b, b.slice(x, c.in.Size()))
 		if b.first == 0 { // the parameters are now needed
 			params.wait(0, 0)
 			params.wait(1, 0)
 		}
-		for f, bias := range l.b.Data {
+		for f, bias := range c.b.Data {
 			fill(b.rows[f*b.cols:(f+1)*b.cols], bias)
 		}
-		l.addMul(matrix(b.rows, l.out.C, b.cols), matrix(l.w.Data, l.out.C, l.patch()), matrix(b.columns, l.patch(), b.cols))
-		transposeBlocks(b.slice(l.y, l.out.Size()), b.rows, b.n, l.out.C, l.positions())
+		c.addMul(matrix(b.rows, c.out.C, b.cols), matrix(c.w.Data, c.out.C, c.patch()), matrix(b.columns, c.patch(), b.cols))
+		transposeBlocks(b.slice(c.y, c.out.Size()), b.rows, b.n, c.out.C, c.positions())
 	}
-	return l.y
+	return c.y
 }
 
 // transposeRows copies dy into the rows, with filters outermost, unless the rows hold dy already.
 // It overwrites the outputs in the rows, which are no longer needed.
-func (l *conv) transposeRows(dy []float32) {
-	if l.rowsHoldGrad {
+func (c *conv) transposeRows(dy []float32) {
+	if c.rowsHoldGrad {
 		return
 	}
-	for b := range l.blocks {
-		transposeBlocks(b.rows, b.slice(dy, l.out.Size()), l.out.C, b.n, l.positions())
+	for b := range c.blocks {
+		transposeBlocks(b.rows, b.slice(dy, c.out.Size()), c.out.C, b.n, c.positions())
 	}
-	l.rowsHoldGrad = true
+	c.rowsHoldGrad = true
 }
 
 // split defers all rows, because even the gradient of a few weights takes a product over all
 // positions and samples.
-func (l *conv) split() int { return l.out.C }
+func (c *conv) split() int { return c.out.C }
 
 // accumulateFirst computes no gradient, because split defers all of it. It only saves dy in the
 // rows, so that backward and accumulateDeferred can use it.
-func (l *conv) accumulateFirst(dy []float32, _ [][]float32, _ gradReporter) { l.transposeRows(dy) }
+func (c *conv) accumulateFirst(dy []float32, _ [][]float32, _ gradReporter) { c.transposeRows(dy) }
 
 // accumulateDeferred computes the whole gradient, as accumulateFirst has computed no part of it.
-func (l *conv) accumulateDeferred(dy []float32, grad [][]float32, reporter gradReporter) {
-	l.accumulate(dy, grad, reporter)
+func (c *conv) accumulateDeferred(dy []float32, grad [][]float32, reporter gradReporter) {
+	c.accumulate(dy, grad, reporter)
 }
 
 // accumulate multiplies the gradient of the outputs with the columns that forward has stored.
-func (l *conv) accumulate(dy []float32, grad [][]float32, reporter gradReporter) {
-	l.transposeRows(dy)
-	for b := range l.blocks {
-		for f := range l.out.C {
+func (c *conv) accumulate(dy []float32, grad [][]float32, reporter gradReporter) {
+	c.transposeRows(dy)
+	for b := range c.blocks {
+		for f := range c.out.C {
 			grad[1][f] += sum(b.rows[f*b.cols : (f+1)*b.cols])
 		}
-		l.addMulTrans(matrix(grad[0], l.out.C, l.patch()), matrix(b.rows, l.out.C, b.cols), matrix(b.columns, l.patch(), b.cols))
+		c.addMulTrans(matrix(grad[0], c.out.C, c.patch()), matrix(b.rows, c.out.C, b.cols), matrix(b.columns, c.patch(), b.cols))
 	}
 	reporter.report(1, 0)
 	reporter.report(0, 0)
@@ -153,33 +153,33 @@ func (l *conv) accumulate(dy []float32, grad [][]float32, reporter gradReporter)
 
 // backward computes the gradient of the columns, W^T * rows, and adds it back to the inputs
 // (col2im).
-func (l *conv) backward(dy []float32) []float32 {
-	l.transposeRows(dy)
-	l.dx = grow(l.dx, l.n*l.in.Size())
-	clear(l.dx)
-	for b := range l.blocks {
-		l.dcolumn = grow(l.dcolumn, l.patch()*b.cols)
-		clear(l.dcolumn)
-		l.addTransMul(matrix(l.dcolumn, l.patch(), b.cols), matrix(l.w.Data, l.out.C, l.patch()), matrix(b.rows, l.out.C, b.cols))
-		l.col2im(b, b.slice(l.dx, l.in.Size()))
+func (c *conv) backward(dy []float32) []float32 {
+	c.transposeRows(dy)
+	c.dx = grow(c.dx, c.n*c.in.Size())
+	clear(c.dx)
+	for b := range c.blocks {
+		c.dcolumn = grow(c.dcolumn, c.patch()*b.cols)
+		clear(c.dcolumn)
+		c.addTransMul(matrix(c.dcolumn, c.patch(), b.cols), matrix(c.w.Data, c.out.C, c.patch()), matrix(b.rows, c.out.C, b.cols))
+		c.col2im(b, b.slice(c.dx, c.in.Size()))
 	}
-	return l.dx
+	return c.dx
 }
 
 // im2col copies each element of x into every column whose patch contains it. With stride 1, a row
 // of kernel positions reads contiguous elements of x, so whole rows are copied.
-func (l *conv) im2col(b block, x []float32) {
-	l.eachLine(b.n, func(image, column int) {
-		copy(b.columns[column:column+l.out.W], x[image:image+l.out.W])
+func (c *conv) im2col(b block, x []float32) {
+	c.eachLine(b.n, func(image, column int) {
+		copy(b.columns[column:column+c.out.W], x[image:image+c.out.W])
 	})
 }
 
 // col2im is the transpose of im2col: it adds each element of the columns' gradient to the input
 // element that im2col copied.
-func (l *conv) col2im(b block, dx []float32) {
-	l.eachLine(b.n, func(image, column int) {
-		to := dx[image : image+l.out.W]
-		for i, v := range l.dcolumn[column : column+l.out.W] {
+func (c *conv) col2im(b block, dx []float32) {
+	c.eachLine(b.n, func(image, column int) {
+		to := dx[image : image+c.out.W]
+		for i, v := range c.dcolumn[column : column+c.out.W] {
 			to[i] += v
 		}
 	})
@@ -234,30 +234,30 @@ func Pool() Layer {
 	}}
 }
 
-func (l *pool) params() []trainer.Param { return nil }
+func (p *pool) params() []trainer.Param { return nil }
 
-func (l *pool) shareParams() layer { return &pool{in: l.in, out: l.out} }
+func (p *pool) shareParams() layer { return &pool{in: p.in, out: p.out} }
 
-func (l *pool) size() int { return 2*l.out.Size() + l.in.Size() }
+func (p *pool) size() int { return 2*p.out.Size() + p.in.Size() }
 
-func (l *pool) accumulate([]float32, [][]float32, gradReporter) {}
+func (p *pool) accumulate([]float32, [][]float32, gradReporter) {}
 
 // forward stores the index of each maximum for backward.
-func (l *pool) forward(x []float32, n int, _ paramWaiter) []float32 {
-	l.n = n
-	l.y = grow(l.y, n*l.out.Size())
-	l.from = slices.Grow(l.from[:0], len(l.y))[:len(l.y)]
+func (p *pool) forward(x []float32, n int, _ paramWaiter) []float32 {
+	p.n = n
+	p.y = grow(p.y, n*p.out.Size())
+	p.from = slices.Grow(p.from[:0], len(p.y))[:len(p.y)]
 	to := 0
-	for line := range n * l.out.C * l.out.H {
-		image, y := line/l.out.H, line%l.out.H
-		first := (image*l.in.H + 2*y) * l.in.W
-		for i := range l.out.W {
-			l.from[to+i] = int32(largest(x, first+2*i, l.in.W))
-			l.y[to+i] = x[l.from[to+i]]
+	for line := range n * p.out.C * p.out.H {
+		image, y := line/p.out.H, line%p.out.H
+		first := (image*p.in.H + 2*y) * p.in.W
+		for i := range p.out.W {
+			p.from[to+i] = int32(largest(x, first+2*i, p.in.W))
+			p.y[to+i] = x[p.from[to+i]]
 		}
-		to += l.out.W
+		to += p.out.W
 	}
-	return l.y
+	return p.y
 }
 
 // largest returns the index of the largest of four elements: two at first and two in the row
@@ -274,11 +274,11 @@ func largest(x []float32, first, width int) int {
 
 // backward passes each gradient to the input that was the largest. The squares do not overlap, so
 // no input receives two gradients.
-func (l *pool) backward(dy []float32) []float32 {
-	l.dx = grow(l.dx, l.n*l.in.Size())
-	clear(l.dx)
-	for i, from := range l.from {
-		l.dx[from] = dy[i]
+func (p *pool) backward(dy []float32) []float32 {
+	p.dx = grow(p.dx, p.n*p.in.Size())
+	clear(p.dx)
+	for i, from := range p.from {
+		p.dx[from] = dy[i]
 	}
-	return l.dx
+	return p.dx
 }

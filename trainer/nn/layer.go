@@ -96,32 +96,32 @@ func Dense(outputs int) Layer {
 	}}
 }
 
-func (l *dense) params() []trainer.Param { return []trainer.Param{l.w, l.b} }
+func (d *dense) params() []trainer.Param { return []trainer.Param{d.w, d.b} }
 
-func (l *dense) shareParams() layer {
-	return &dense{gemmer: l.gemmer, in: l.in, out: l.out, w: l.w, b: l.b}
+func (d *dense) shareParams() layer {
+	return &dense{gemmer: d.gemmer, in: d.in, out: d.out, w: d.w, b: d.b}
 }
 
 // size counts the outputs and the gradient of the inputs.
-func (l *dense) size() int { return l.in + l.out }
+func (d *dense) size() int { return d.in + d.out }
 
 // forward multiplies by W in blocks of rows, from the last to the first, and adds the bias at the
 // end. With Model.Waits the updated parameters become available in this order.
-func (l *dense) forward(x []float32, n int, params paramWaiter) []float32 {
-	l.x, l.n, l.y = x, n, grow(l.y, n*l.out)
-	clear(l.y)
-	y, inputs, w := matrix(l.y, n, l.out), matrix(x, n, l.in), matrix(l.w.Data, l.in, l.out)
-	for end := l.in; end > 0; {
-		first := l.pieceBefore(end)
-		params.wait(0, first*l.out)
-		l.addMul(y, part(inputs, 0, first, n, end-first), part(w, first, 0, end-first, l.out))
+func (d *dense) forward(x []float32, n int, params paramWaiter) []float32 {
+	d.x, d.n, d.y = x, n, grow(d.y, n*d.out)
+	clear(d.y)
+	y, inputs, w := matrix(d.y, n, d.out), matrix(x, n, d.in), matrix(d.w.Data, d.in, d.out)
+	for end := d.in; end > 0; {
+		first := d.pieceBefore(end)
+		params.wait(0, first*d.out)
+		d.addMul(y, part(inputs, 0, first, n, end-first), part(w, first, 0, end-first, d.out))
 		end = first
 	}
 	params.wait(1, 0)
 	for i := range n {
-		addTo(l.y[i*l.out:(i+1)*l.out], l.b.Data)
+		addTo(d.y[i*d.out:(i+1)*d.out], d.b.Data)
 	}
-	return l.y
+	return d.y
 }
 
 // pieceSize is the granularity of a large weight matrix, in elements: forward waits for at least
@@ -132,52 +132,52 @@ const pieceSize = 16 << 10
 // pieceBefore returns the first row of the piece of W that ends before row end. A piece is a
 // whole number of tiles, so the gradient computed piece by piece has the same bits as in one
 // product.
-func (l *dense) pieceBefore(end int) (first int) {
-	rows := (pieceSize/l.out/tileRows + 1) * tileRows
+func (d *dense) pieceBefore(end int) (first int) {
+	rows := (pieceSize/d.out/tileRows + 1) * tileRows
 	return (end - 1) / rows * rows
 }
 
 // accumulate adds db = sum of dy over the samples and dW = x^T dy; it computes dW piece by piece.
-func (l *dense) accumulate(dy []float32, grad [][]float32, reporter gradReporter) {
-	l.accumulateFirst(dy, grad, reporter)
-	l.accumulateDeferred(dy, grad, reporter)
+func (d *dense) accumulate(dy []float32, grad [][]float32, reporter gradReporter) {
+	d.accumulateFirst(dy, grad, reporter)
+	d.accumulateDeferred(dy, grad, reporter)
 }
 
 // split defers about half of the rows of W. With a third or two thirds, steps are a few per cent
 // slower.
-func (l *dense) split() int { return l.pieceBefore((l.in + 1) / 2) }
+func (d *dense) split() int { return d.pieceBefore((d.in + 1) / 2) }
 
 // accumulateFirst adds the gradients of the bias and of the rows of W that are not deferred.
-func (l *dense) accumulateFirst(dy []float32, grad [][]float32, reporter gradReporter) {
-	for i := range l.n {
-		addTo(grad[1], dy[i*l.out:(i+1)*l.out])
+func (d *dense) accumulateFirst(dy []float32, grad [][]float32, reporter gradReporter) {
+	for i := range d.n {
+		addTo(grad[1], dy[i*d.out:(i+1)*d.out])
 	}
 	reporter.report(1, 0)
-	l.addRows(dy, grad[0], reporter, l.in, l.split())
+	d.addRows(dy, grad[0], reporter, d.in, d.split())
 }
 
 // accumulateDeferred adds the gradient of the deferred rows of W.
-func (l *dense) accumulateDeferred(dy []float32, grad [][]float32, reporter gradReporter) {
-	l.addRows(dy, grad[0], reporter, l.split(), 0)
+func (d *dense) accumulateDeferred(dy []float32, grad [][]float32, reporter gradReporter) {
+	d.addRows(dy, grad[0], reporter, d.split(), 0)
 }
 
 // addRows adds the gradient of the rows [stop, end) of W, piece by piece from the end.
-func (l *dense) addRows(dy, grad []float32, reporter gradReporter, end, stop int) {
-	dw, x, delta := matrix(grad, l.in, l.out), matrix(l.x, l.n, l.in), matrix(dy, l.n, l.out)
+func (d *dense) addRows(dy, grad []float32, reporter gradReporter, end, stop int) {
+	dw, x, delta := matrix(grad, d.in, d.out), matrix(d.x, d.n, d.in), matrix(dy, d.n, d.out)
 	for end > stop {
-		first := l.pieceBefore(end)
-		l.addTransMul(part(dw, first, 0, end-first, l.out), part(x, 0, first, l.n, end-first), delta)
-		reporter.report(0, first*l.out)
+		first := d.pieceBefore(end)
+		d.addTransMul(part(dw, first, 0, end-first, d.out), part(x, 0, first, d.n, end-first), delta)
+		reporter.report(0, first*d.out)
 		end = first
 	}
 }
 
 // backward returns dx = dy W^T.
-func (l *dense) backward(dy []float32) []float32 {
-	l.dx = grow(l.dx, l.n*l.in)
-	clear(l.dx)
-	l.addMulTrans(matrix(l.dx, l.n, l.in), matrix(dy, l.n, l.out), matrix(l.w.Data, l.in, l.out))
-	return l.dx
+func (d *dense) backward(dy []float32) []float32 {
+	d.dx = grow(d.dx, d.n*d.in)
+	clear(d.dx)
+	d.addMulTrans(matrix(d.dx, d.n, d.in), matrix(dy, d.n, d.out), matrix(d.w.Data, d.in, d.out))
+	return d.dx
 }
 
 // relu computes y = max(x, 0) in place.
@@ -188,29 +188,29 @@ func ReLU() Layer {
 	return Layer{func(b builder) (layer, Shape, error) { return &relu{}, b.in, nil }}
 }
 
-func (l *relu) params() []trainer.Param { return nil }
+func (r *relu) params() []trainer.Param { return nil }
 
-func (l *relu) shareParams() layer { return &relu{} }
+func (r *relu) shareParams() layer { return &relu{} }
 
 // size is 0, because relu computes in place.
-func (l *relu) size() int { return 0 }
+func (r *relu) size() int { return 0 }
 
-func (l *relu) accumulate([]float32, [][]float32, gradReporter) {}
+func (r *relu) accumulate([]float32, [][]float32, gradReporter) {}
 
 // forward keeps a NaN, so that it reaches the loss. The loop has no branch, here and in backward:
 // signs are hard to predict, and mispredictions would cost more than the rest of the loop.
-func (l *relu) forward(x []float32, _ int, _ paramWaiter) []float32 {
+func (r *relu) forward(x []float32, _ int, _ paramWaiter) []float32 {
 	for i, v := range x {
 		x[i] = max(v, 0)
 	}
-	l.y = x
+	r.y = x
 	return x
 }
 
 // backward zeroes the gradient where the output is zero. The derivative at an input of exactly
 // zero is thus 0.
-func (l *relu) backward(dy []float32) []float32 {
-	for i, y := range l.y[:len(dy)] {
+func (r *relu) backward(dy []float32) []float32 {
+	for i, y := range r.y[:len(dy)] {
 		d := math.Float32bits(dy[i])
 		if math.Float32bits(y) == 0 {
 			d = 0

@@ -20,39 +20,39 @@ type gemmer struct {
 }
 
 // yield yields the processor between two parts of a computation.
-func (w *gemmer) yield() {
-	if w.batch != nil {
-		w.batch.Yield()
+func (g *gemmer) yield() {
+	if g.batch != nil {
+		g.batch.Yield()
 	}
 }
 
 // addMul adds a * b to c.
-func (w *gemmer) addMul(c, a, b blas32.General) {
+func (g *gemmer) addMul(c, a, b blas32.General) {
 	if hasShortRows(b) {
-		w.gemm(blas.NoTrans, blas.Trans, c, a, w.transposed(b))
+		g.gemm(blas.NoTrans, blas.Trans, c, a, g.transposed(b))
 		return
 	}
-	w.gemm(blas.NoTrans, blas.NoTrans, c, a, b)
+	g.gemm(blas.NoTrans, blas.NoTrans, c, a, b)
 }
 
 // addTransMul adds the transpose of a, times b, to c.
-func (w *gemmer) addTransMul(c, a, b blas32.General) {
+func (g *gemmer) addTransMul(c, a, b blas32.General) {
 	if hasShortRows(c) {
-		t := w.transposed(c)
-		w.gemm(blas.Trans, blas.NoTrans, t, b, a)
+		t := g.transposed(c)
+		g.gemm(blas.Trans, blas.NoTrans, t, b, a)
 		transpose(c, t)
 		return
 	}
-	w.gemm(blas.Trans, blas.NoTrans, c, a, b)
+	g.gemm(blas.Trans, blas.NoTrans, c, a, b)
 }
 
 // addMulTrans adds a times the transpose of b to c.
-func (w *gemmer) addMulTrans(c, a, b blas32.General) {
+func (g *gemmer) addMulTrans(c, a, b blas32.General) {
 	if hasShortRows(b) {
-		w.gemm(blas.NoTrans, blas.NoTrans, c, a, w.transposed(b))
+		g.gemm(blas.NoTrans, blas.NoTrans, c, a, g.transposed(b))
 		return
 	}
-	w.gemm(blas.NoTrans, blas.Trans, c, a, b)
+	g.gemm(blas.NoTrans, blas.Trans, c, a, b)
 }
 
 // hasShortRows reports whether the rows of m are so short that gonum's inner loops are mostly
@@ -63,10 +63,10 @@ func hasShortRows(m blas32.General) bool {
 	return m.Cols <= most && m.Cols < m.Rows
 }
 
-// transposed returns the transpose of m in w.scratch. It is valid until the next call.
-func (w *gemmer) transposed(m blas32.General) blas32.General {
-	w.scratch = grow(w.scratch, m.Rows*m.Cols)
-	t := matrix(w.scratch, m.Cols, m.Rows)
+// transposed returns the transpose of m in g.scratch. It is valid until the next call.
+func (g *gemmer) transposed(m blas32.General) blas32.General {
+	g.scratch = grow(g.scratch, m.Rows*m.Cols)
+	t := matrix(g.scratch, m.Cols, m.Rows)
 	transpose(t, m)
 	return t
 }
@@ -97,7 +97,7 @@ const tileArea = 128 << 10
 
 // gemm adds op(a) * op(b) to c, tile by tile, and yields after each product. The order of the sums
 // depends only on the shapes and on the alignment of the vectors, not on the load of the machine.
-func (w *gemmer) gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
+func (g *gemmer) gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
 	terms := a.Cols
 	if opA == blas.Trans {
 		terms = a.Rows
@@ -111,7 +111,7 @@ func (w *gemmer) gemm(opA, opB blas.Transpose, c, a, b blas32.General) {
 				n := min(depth, terms-k)
 				blas32.Gemm(opA, opB, 1, tile(opA, a, i, k, rows, n), tile(opB, b, k, j, n, cols),
 					1, part(c, i, j, rows, cols))
-				w.yield()
+				g.yield()
 			}
 		}
 	}

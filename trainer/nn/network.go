@@ -221,7 +221,7 @@ type gradReporter struct {
 }
 
 // report reports that the elements [from:] of the gradient of the layer's parameter i are complete.
-func (l gradReporter) report(i, from int) { l.batch.Done(l.first+i, from) }
+func (g gradReporter) report(i, from int) { g.batch.Done(g.first+i, from) }
 
 // paramWaiter provides the parameters of one layer, which may still be in the middle of an update.
 type paramWaiter struct {
@@ -230,9 +230,9 @@ type paramWaiter struct {
 }
 
 // wait blocks until the elements [from:] of the layer's parameter i are up to date.
-func (s paramWaiter) wait(i, from int) {
-	if s.batch != nil {
-		s.batch.Wait(s.first+i, from)
+func (p paramWaiter) wait(i, from int) {
+	if p.batch != nil {
+		p.batch.Wait(p.first+i, from)
 	}
 }
 

@@ -15,28 +15,28 @@ type noting struct {
 	p     []trainer.Param
 }
 
-func (l *noting) params() []trainer.Param { return l.p }
+func (n *noting) params() []trainer.Param { return n.p }
 
-func (l *noting) note(what string) { *l.notes = append(*l.notes, what+" "+l.name) }
+func (n *noting) note(what string) { *n.notes = append(*n.notes, what+" "+n.name) }
 
-func (l *noting) forward(x []float32, _ int, _ paramWaiter) []float32 {
-	l.note("forward")
+func (n *noting) forward(x []float32, _ int, _ paramWaiter) []float32 {
+	n.note("forward")
 	return x
 }
 
-func (l *noting) accumulate(_ []float32, _ [][]float32, reporter gradReporter) {
-	l.note("accumulate")
-	for i := range slices.Backward(l.p) {
+func (n *noting) accumulate(_ []float32, _ [][]float32, reporter gradReporter) {
+	n.note("accumulate")
+	for i := range slices.Backward(n.p) {
 		reporter.report(i, 0)
 	}
 }
 
-func (l *noting) shareParams() layer { return l }
+func (n *noting) shareParams() layer { return n }
 
-func (l *noting) size() int { return 0 }
+func (n *noting) size() int { return 0 }
 
-func (l *noting) backward(dy []float32) []float32 {
-	l.note("backward")
+func (n *noting) backward(dy []float32) []float32 {
+	n.note("backward")
 	return dy
 }
 

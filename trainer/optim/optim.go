@@ -56,8 +56,8 @@ type SGD struct {
 }
 
 // Slots returns 1 with momentum and 0 without.
-func (o SGD) Slots() int {
-	if o.Momentum == 0 {
+func (s SGD) Slots() int {
+	if s.Momentum == 0 {
 		return 0
 	}
 	return 1
@@ -65,21 +65,21 @@ func (o SGD) Slots() int {
 
 // Check requires a momentum in [0, 1), above 0 for Nesterov, and a finite weight decay of 0 or
 // more. A momentum of 1 would never forget a gradient.
-func (o SGD) Check() error {
-	if err := below1("momentum", o.Momentum); err != nil {
+func (s SGD) Check() error {
+	if err := below1("momentum", s.Momentum); err != nil {
 		return err
 	}
-	if o.Nesterov && o.Momentum == 0 {
+	if s.Nesterov && s.Momentum == 0 {
 		return fmt.Errorf("optim: Nesterov is set without a momentum: set Momentum, such as 0.9")
 	}
-	return notNegative("weight decay", o.WeightDecay)
+	return notNegative("weight decay", s.WeightDecay)
 }
 
 // Update implements Optimizer. SGD does not use the step number.
-func (o SGD) Update(_ int64, rate float64, param, grad []float32, state [][]float32) {
-	checkLengths(o, param, grad, state)
-	lr, decay, mu := float32(rate), float32(o.WeightDecay), float32(o.Momentum)
-	if o.Momentum == 0 {
+func (s SGD) Update(_ int64, rate float64, param, grad []float32, state [][]float32) {
+	checkLengths(s, param, grad, state)
+	lr, decay, mu := float32(rate), float32(s.WeightDecay), float32(s.Momentum)
+	if s.Momentum == 0 {
 		for i, g := range grad {
 			param[i] -= float32(lr * (g + float32(decay*param[i])))
 		}
@@ -91,7 +91,7 @@ func (o SGD) Update(_ int64, rate float64, param, grad []float32, state [][]floa
 		g += float32(decay * param[i])
 		v := float32(mu*velocity[i]) + g
 		velocity[i] = v
-		if o.Nesterov {
+		if s.Nesterov {
 			v = g + float32(mu*v)
 		}
 		param[i] -= float32(lr * v)
@@ -109,12 +109,12 @@ type Adam struct {
 func (Adam) Slots() int { return 2 }
 
 // Check requires Beta1 and Beta2 in [0, 1), and finite Epsilon and WeightDecay of 0 or more.
-func (o Adam) Check() error { return checkMoments(o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay) }
+func (a Adam) Check() error { return checkMoments(a.Beta1, a.Beta2, a.Epsilon, a.WeightDecay) }
 
 // Update makes one step. The step number corrects the bias of the means, which begin at zero.
-func (o Adam) Update(step int64, rate float64, param, grad []float32, state [][]float32) {
-	checkLengths(o, param, grad, state)
-	newMoments(step, rate, o.Beta1, o.Beta2, o.Epsilon).update(param, grad, state, float32(o.WeightDecay), 0)
+func (a Adam) Update(step int64, rate float64, param, grad []float32, state [][]float32) {
+	checkLengths(a, param, grad, state)
+	newMoments(step, rate, a.Beta1, a.Beta2, a.Epsilon).update(param, grad, state, float32(a.WeightDecay), 0)
 }
 
 // AdamW is the optimizer of Loshchilov and Hutter (arXiv 1711.05101): Adam with decoupled weight
@@ -129,13 +129,13 @@ type AdamW struct {
 func (AdamW) Slots() int { return 2 }
 
 // Check requires Beta1 and Beta2 in [0, 1), and finite Epsilon and WeightDecay of 0 or more.
-func (o AdamW) Check() error { return checkMoments(o.Beta1, o.Beta2, o.Epsilon, o.WeightDecay) }
+func (a AdamW) Check() error { return checkMoments(a.Beta1, a.Beta2, a.Epsilon, a.WeightDecay) }
 
 // Update makes one step. The step number corrects the bias of the means, which begin at zero.
-func (o AdamW) Update(step int64, rate float64, param, grad []float32, state [][]float32) {
-	checkLengths(o, param, grad, state)
-	m := newMoments(step, rate, o.Beta1, o.Beta2, o.Epsilon)
-	m.update(param, grad, state, 0, float32(rate*o.WeightDecay))
+func (a AdamW) Update(step int64, rate float64, param, grad []float32, state [][]float32) {
+	checkLengths(a, param, grad, state)
+	m := newMoments(step, rate, a.Beta1, a.Beta2, a.Epsilon)
+	m.update(param, grad, state, 0, float32(rate*a.WeightDecay))
 }
 
 // moments has the constants of one step of Adam. Both bias corrections are part of lr and eps, as

@@ -15,10 +15,10 @@ type cancelled struct {
 }
 
 // Error returns the text that other ranks see.
-func (e *cancelled) Error() string { return e.abort.Error() }
+func (c *cancelled) Error() string { return c.abort.Error() }
 
 // Unwrap returns both errors. The *AbortError comes first, so that errors.As finds it.
-func (e *cancelled) Unwrap() []error { return []error{e.abort, e.ctx} }
+func (c *cancelled) Unwrap() []error { return []error{c.abort, c.ctx} }
 
 // Cancelled returns the cause with which rank self revokes when the ctx of a call has ended. The
 // argument what names the call in the text. In the result errors.As finds a *transport.AbortError,

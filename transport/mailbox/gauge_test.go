@@ -20,19 +20,19 @@ type trickle struct {
 	left  int
 }
 
-func (s *trickle) Read(p []byte) (int, error) {
-	n := min(len(p), s.piece, s.left)
+func (t *trickle) Read(p []byte) (int, error) {
+	n := min(len(p), t.piece, t.left)
 	if n == 0 {
-		if s.fail {
+		if t.fail {
 			return 0, errors.New("broken")
 		}
 		return 0, io.EOF
 	}
-	<-time.After(s.pause)
+	<-time.After(t.pause)
 	for i := range p[:n] {
-		p[i] = byte(s.left - i)
+		p[i] = byte(t.left - i)
 	}
-	s.left -= n
+	t.left -= n
 	return n, nil
 }
 

@@ -38,10 +38,10 @@ func (o *model) accept(t *rapid.T, k, size int) {
 }
 
 // receive asks for the next message under k. If no message has arrived under k, size determines the size of all messages under k.
-func (o *model) receive(k, size int) {
-	n := len(fmt.Sprintf("%d.%d%*s", k, len(o.received[k]), size, ""))
-	o.received[k] = append(o.received[k], recv(context.Background(), o.box, 1, env(uint32(k)), n))
-	o.checked[k] = append(o.checked[k], false)
+func (m *model) receive(k, size int) {
+	n := len(fmt.Sprintf("%d.%d%*s", k, len(m.received[k]), size, ""))
+	m.received[k] = append(m.received[k], recv(context.Background(), m.box, 1, env(uint32(k)), n))
+	m.checked[k] = append(m.checked[k], false)
 }
 
 // done completes an incomplete message under k, if there is one.

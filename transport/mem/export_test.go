@@ -13,8 +13,8 @@ func NewSparseNetwork(p mesh.Plan) *Network {
 }
 
 // Break ends the streams of views between two members.
-func (w *Network) Break(a, b elastic.ID) {
-	for s := range w.members[a].carrier.streams() {
+func (n *Network) Break(a, b elastic.ID) {
+	for s := range n.members[a].carrier.streams() {
 		if s.Peer() == b && (s.kind == mesh.Data || s.kind == mesh.Urgent) {
 			_ = s.Reset()
 		}

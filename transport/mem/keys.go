@@ -18,7 +18,7 @@ type keys struct {
 }
 
 // Keys returns the keys of a member.
-func (r Keyring) Keys(self elastic.ID) elastic.Keys { return keys{r, self} }
+func (k Keyring) Keys(self elastic.ID) elastic.Keys { return keys{k, self} }
 
 // Sign implements elastic.Keys: it returns an HMAC with the secret and the member's ID as the key.
 func (k keys) Sign(text []byte) []byte {

@@ -34,47 +34,47 @@ func NewNetwork() *Network {
 
 // Member returns the member with that ID, the same one on each call. Closing it disconnects it.
 // After that Member still returns the closed member, because IDs are not used again.
-func (w *Network) Member(id elastic.ID) *Member {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	m := w.members[id]
+func (n *Network) Member(id elastic.ID) *Member {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m := n.members[id]
 	if m == nil {
 		// mesh.New calls Handle at once, so take is set before another member can open a stream.
-		c := &carrier{network: w, id: id, open: make(map[*stream]bool), gone: make(chan struct{})}
-		m = &Member{Mesh: mesh.New(c, mesh.Config{Plan: w.plan}), carrier: c}
-		w.members[id] = m
+		c := &carrier{network: n, id: id, open: make(map[*stream]bool), gone: make(chan struct{})}
+		m = &Member{Mesh: mesh.New(c, mesh.Config{Plan: n.plan}), carrier: c}
+		n.members[id] = m
 	}
 	return m
 }
 
 // Endpoint returns the elastic.Endpoint of member self. Closing it closes the member.
-func (w *Network) Endpoint(self elastic.Member) elastic.Endpoint {
-	m := w.Member(self.ID)
-	return elastic.Endpoint{Self: self, Network: m, Keys: w.ring.Keys(self.ID), Close: m.Close}
+func (n *Network) Endpoint(self elastic.Member) elastic.Endpoint {
+	m := n.Member(self.ID)
+	return elastic.Endpoint{Self: self, Network: m, Keys: n.ring.Keys(self.ID), Close: m.Close}
 }
 
 // Kill ends member id as a crash would: its calls fail with ErrClosed, its peers see a PeerDown,
 // and every transport with the member is revoked with a *transport.PeerError that names the member.
 // The ID cannot be used again.
-func (w *Network) Kill(id elastic.ID) {
-	m := w.Member(id)
-	w.killing.Go(func() { _ = m.Close() }) // Close waits for goroutines, one of which may be the caller's
+func (n *Network) Kill(id elastic.ID) {
+	m := n.Member(id)
+	n.killing.Go(func() { _ = m.Close() }) // Close waits for goroutines, one of which may be the caller's
 	<-m.carrier.gone
 }
 
 // Close closes all members, and waits for the network's goroutines.
-func (w *Network) Close() error {
-	w.mu.Lock()
+func (n *Network) Close() error {
+	n.mu.Lock()
 	var all []*Member
-	for _, m := range w.members {
+	for _, m := range n.members {
 		all = append(all, m)
 	}
-	w.mu.Unlock()
+	n.mu.Unlock()
 	var errs []error
 	for _, m := range all {
 		errs = append(errs, m.Close())
 	}
-	w.killing.Wait()
+	n.killing.Wait()
 	return errors.Join(errs...)
 }
 

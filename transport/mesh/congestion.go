@@ -50,45 +50,45 @@ func newCongestionWindow() *congestionWindow {
 
 // reserve returns true if the window has room for a piece of size bytes, and counts it as sent at
 // the time now. There is always room for one piece.
-func (p *congestionWindow) reserve(size int, now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.inFlight > 0 && p.inFlight+size > p.size {
+func (c *congestionWindow) reserve(size int, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inFlight > 0 && c.inFlight+size > c.size {
 		return false
 	}
-	p.flight = append(p.flight, inFlightPiece{size, now})
-	p.inFlight += size
+	c.flight = append(c.flight, inFlightPiece{size, now})
+	c.inFlight += size
 	return true
 }
 
 // acknowledge notes that the peer has read the oldest piece that was under way. It returns false if
 // there was none.
-func (p *congestionWindow) acknowledge(now time.Time) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.flight) == 0 {
+func (c *congestionWindow) acknowledge(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.flight) == 0 {
 		return false
 	}
-	first := p.flight[0]
-	p.flight = p.flight[1:]
-	p.inFlight -= first.size
+	first := c.flight[0]
+	c.flight = c.flight[1:]
+	c.inFlight -= first.size
 	took := now.Sub(first.sent)
-	if p.minRTT == 0 || took < p.minRTT {
-		p.minRTT = took
+	if c.minRTT == 0 || took < c.minRTT {
+		c.minRTT = took
 	}
 	switch {
-	case took < p.minRTT+maxQueueing:
+	case took < c.minRTT+maxQueueing:
 		// Each acknowledged piece adds its size, so the window doubles per round trip, as in slow
 		// start.
-		p.size = min(p.size+first.size, maxWindow)
-	case first.sent.After(p.shrunkAt):
+		c.size = min(c.size+first.size, maxWindow)
+	case first.sent.After(c.shrunkAt):
 		// Pieces that were sent before the last shrink are ignored: they were sent under the old
 		// window.
-		p.size = max(p.size/2, minWindow)
-		p.shrunkAt = now
+		c.size = max(c.size/2, minWindow)
+		c.shrunkAt = now
 	}
 	select {
-	case p.room <- struct{}{}:
+	case c.room <- struct{}{}:
 	default:
 	}
 	return true

@@ -47,61 +47,61 @@ func newEventQueue(onDown func(elastic.ID)) *eventQueue {
 }
 
 // up counts one more stream with id.
-func (l *eventQueue) up(id elastic.ID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.known[id] = true
-	if l.open[id]++; l.open[id] == 1 {
-		l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerUp})
+func (e *eventQueue) up(id elastic.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.known[id] = true
+	if e.open[id]++; e.open[id] == 1 {
+		e.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerUp})
 	}
 }
 
 // reached notes that all members of v have been reached, and forgets peers that are neither members
 // nor up.
-func (l *eventQueue) reached(v elastic.View) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (e *eventQueue) reached(v elastic.View) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	// Without this line the set would keep every member that has ever been in the group.
-	maps.DeleteFunc(l.known, func(id elastic.ID, _ bool) bool { return l.open[id] == 0 })
+	maps.DeleteFunc(e.known, func(id elastic.ID, _ bool) bool { return e.open[id] == 0 })
 	for _, m := range v.Members {
-		l.known[m.ID] = true
+		e.known[m.ID] = true
 	}
 }
 
 // status reports whether a peer is up, and whether it has been reached before.
-func (l *eventQueue) status(id elastic.ID) (up, met bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.open[id] > 0, l.known[id]
+func (e *eventQueue) status(id elastic.ID) (up, met bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.open[id] > 0, e.known[id]
 }
 
 // down counts one stream of id less; that stream ended with err.
-func (l *eventQueue) down(id elastic.ID, err error) {
-	l.mu.Lock()
-	l.open[id]--
-	last := l.open[id] == 0
+func (e *eventQueue) down(id elastic.ID, err error) {
+	e.mu.Lock()
+	e.open[id]--
+	last := e.open[id] == 0
 	if last {
-		delete(l.open, id)
-		l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerDown, Err: err})
+		delete(e.open, id)
+		e.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerDown, Err: err})
 	}
-	l.mu.Unlock()
-	// onDown takes the locks of other parts, so it is called without l.mu.
+	e.mu.Unlock()
+	// onDown takes the locks of other parts, so it is called without e.mu.
 	if last {
-		l.onDown(id)
+		e.onDown(id)
 	}
 }
 
 // message queues a message. It blocks while the queue is full, or while too many bytes of the peer
 // are in it. Only the readers of the peer's own streams block, so a flooding peer delays itself.
-func (l *eventQueue) message(id elastic.ID, data []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (e *eventQueue) message(id elastic.ID, data []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	// The peer notices that: its messages stay in the buffers of the connection.
-	for (len(l.queue) >= maxEvents || l.queuedBytes[id] > maxQueuedBytes) && !l.stopped {
-		l.changed.Wait()
+	for (len(e.queue) >= maxEvents || e.queuedBytes[id] > maxQueuedBytes) && !e.stopped {
+		e.changed.Wait()
 	}
-	l.queuedBytes[id] += queueCost(data)
-	l.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerMessage, Data: data})
+	e.queuedBytes[id] += queueCost(data)
+	e.pushLocked(elastic.PeerEvent{Peer: id, Kind: elastic.PeerMessage, Data: data})
 }
 
 // pushLocked queues an event. PeerUp and PeerDown never wait, as a peer can cause only few of them.
@@ -149,28 +149,28 @@ func (l *eventQueue) run() {
 }
 
 // next waits for events, and returns nil after stop.
-func (l *eventQueue) next() []elastic.PeerEvent {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.queue) == 0 && !l.stopped {
-		l.changed.Wait()
+func (e *eventQueue) next() []elastic.PeerEvent {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.queue) == 0 && !e.stopped {
+		e.changed.Wait()
 	}
-	if l.stopped {
+	if e.stopped {
 		return nil
 	}
-	batch := l.queue
-	l.queue = nil
+	batch := e.queue
+	e.queue = nil
 	// Readers of control streams may wait for room in the queue.
-	l.changed.Broadcast()
+	e.changed.Broadcast()
 	return batch
 }
 
 // stop drops the events that nobody has read, and closes the channel of events.
-func (l *eventQueue) stop() {
-	l.mu.Lock()
-	l.stopped = true
-	l.changed.Broadcast()
-	l.mu.Unlock()
-	close(l.stopping)
-	l.delivery.Wait()
+func (e *eventQueue) stop() {
+	e.mu.Lock()
+	e.stopped = true
+	e.changed.Broadcast()
+	e.mu.Unlock()
+	close(e.stopping)
+	e.delivery.Wait()
 }

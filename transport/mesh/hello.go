@@ -23,10 +23,10 @@ type overError struct {
 }
 
 // Error implements error.
-func (e *overError) Error() string { return "the peer has left the view" }
+func (o *overError) Error() string { return "the peer has left the view" }
 
 // Is makes a view that is over match errStale, too.
-func (e *overError) Is(target error) bool { return target == errStale }
+func (o *overError) Is(target error) bool { return target == errStale }
 
 // refusal is the first byte of a Refuse frame, which answers a hello. Each refusal but the zero one
 // is final: the peer knows the view, or knows that it will never enter it. A peer that may still

@@ -53,13 +53,13 @@ func newHostProcesses(self elastic.ID) *hostProcesses {
 
 // own returns this process and counts a use, which release ends. The first call makes its event and
 // its arena. If the arena cannot be made, calls copy the vectors of this process.
-func (s *hostProcesses) own() (*hostProcess, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if n := s.acquireLocked(s.self); n != nil {
+func (h *hostProcesses) own() (*hostProcess, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := h.acquireLocked(h.self); n != nil {
 		return n, nil
 	}
-	if s.closed {
+	if h.closed {
 		return nil, errHostClosed()
 	}
 	event, err := shm.NewEvent()
@@ -68,36 +68,36 @@ func (s *hostProcesses) own() (*hostProcess, error) {
 	}
 	n := &hostProcess{event: event, close: event.Close, refs: 1}
 	// A failure is remembered: the next view would fail in the same way.
-	if s.arenaErr == nil {
-		n.arena, s.arenaErr = shm.NewArena(int(arenaSize))
+	if h.arenaErr == nil {
+		n.arena, h.arenaErr = shm.NewArena(int(arenaSize))
 	}
 	if n.arena != nil {
 		n.bytes, n.file = n.arena.Bytes(), n.arena.File()
 		n.close = func() error { return errors.Join(event.Close(), n.arena.Close()) }
 	}
-	s.byID[s.self] = n
+	h.byID[h.self] = n
 	return n, nil
 }
 
 func errHostClosed() error { return errors.New("the host is closed") }
 
 // arenaError returns why this process has no arena; nil if it has one.
-func (s *hostProcesses) arenaError() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.arenaErr
+func (h *hostProcesses) arenaError() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.arenaErr
 }
 
 // acquire returns a process and counts a use, which release ends. It returns nil if the files of
 // the process have not come yet.
-func (s *hostProcesses) acquire(id elastic.ID) *hostProcess {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.acquireLocked(id)
+func (h *hostProcesses) acquire(id elastic.ID) *hostProcess {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.acquireLocked(id)
 }
 
-func (s *hostProcesses) acquireLocked(id elastic.ID) *hostProcess {
-	n := s.byID[id]
+func (h *hostProcesses) acquireLocked(id elastic.ID) *hostProcess {
+	n := h.byID[id]
 	if n != nil {
 		n.refs++
 		n.removed = false
@@ -107,15 +107,15 @@ func (s *hostProcesses) acquireLocked(id elastic.ID) *hostProcess {
 
 // add returns a process whose files have come, and counts a use, which release ends. It owns the
 // files from now on, also if there is an error; arena is nil if the process has none.
-func (s *hostProcesses) add(id elastic.ID, event, arena *os.File) (*hostProcess, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (h *hostProcesses) add(id elastic.ID, event, arena *os.File) (*hostProcess, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	// The first ranks of two views may both send the files of one process.
-	if n := s.acquireLocked(id); n != nil {
+	if n := h.acquireLocked(id); n != nil {
 		closeFiles([]*os.File{event, arena}) // the same files came before
 		return n, nil
 	}
-	if s.closed {
+	if h.closed {
 		closeFiles([]*os.File{event, arena})
 		return nil, errHostClosed()
 	}
@@ -134,60 +134,60 @@ func (s *hostProcesses) add(id elastic.ID, event, arena *os.File) (*hostProcess,
 		n.bytes, n.file = memory.Bytes(), arena
 		n.close = func() error { return errors.Join(waker.Close(), memory.Close()) }
 	}
-	s.byID[id] = n
+	h.byID[id] = n
 	return n, nil
 }
 
 // openEvent returns a new file of the event that wakes this process, to be passed to a third
 // process. The caller closes the file.
-func (n *hostProcess) openEvent() (*os.File, error) {
-	if n.event != nil {
-		return n.event.Again()
+func (h *hostProcess) openEvent() (*os.File, error) {
+	if h.event != nil {
+		return h.event.Again()
 	}
-	return n.waker.Again()
+	return h.waker.Again()
 }
 
 // release ends one use of a process. The files of a process that has left the group are closed when
 // the last view with that process ends: until a caller has returned the memory of a view, it may
 // read the memory, even after the view is over.
-func (s *hostProcesses) release(id elastic.ID) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.byID[id].refs--
-	return s.releaseUnusedLocked(id)
+func (h *hostProcesses) release(id elastic.ID) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.byID[id].refs--
+	return h.releaseUnusedLocked(id)
 }
 
 // retain releases the processes that are not members of v, each as soon as it is not in use.
-func (s *hostProcesses) retain(v elastic.View) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, n := range s.byID {
+func (h *hostProcesses) retain(v elastic.View) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, n := range h.byID {
 		if v.Rank(id) < 0 {
 			n.removed = true
-			_ = s.releaseUnusedLocked(id) // memory that cannot be unmapped stays mapped
+			_ = h.releaseUnusedLocked(id) // memory that cannot be unmapped stays mapped
 		}
 	}
 }
 
 // releaseUnusedLocked releases a process, unless it is still needed.
-func (s *hostProcesses) releaseUnusedLocked(id elastic.ID) error {
-	n := s.byID[id]
+func (h *hostProcesses) releaseUnusedLocked(id elastic.ID) error {
+	n := h.byID[id]
 	// A process that is still a member keeps its files for the next view.
-	if n.refs > 0 || !n.removed && !s.closed {
+	if n.refs > 0 || !n.removed && !h.closed {
 		return nil
 	}
-	delete(s.byID, id)
+	delete(h.byID, id)
 	return n.close()
 }
 
 // close releases all processes, each now or when its last use ends.
-func (s *hostProcesses) close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
+func (h *hostProcesses) close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
 	var errs []error
-	for id := range s.byID {
-		errs = append(errs, s.releaseUnusedLocked(id))
+	for id := range h.byID {
+		errs = append(errs, h.releaseUnusedLocked(id))
 	}
 	return errors.Join(errs...)
 }

@@ -78,42 +78,42 @@ type hostCarrier struct {
 	open   []Stream
 }
 
-func (l *hostCarrier) ID() elastic.ID                     { return l.id }
-func (l *hostCarrier) Introduce([]elastic.Member) error   { return nil }
-func (l *hostCarrier) Handle(take func(k Kind, s Stream)) { l.take = take }
-func (l *hostCarrier) HangUp(elastic.ID)                  {}
+func (h *hostCarrier) ID() elastic.ID                     { return h.id }
+func (h *hostCarrier) Introduce([]elastic.Member) error   { return nil }
+func (h *hostCarrier) Handle(take func(k Kind, s Stream)) { h.take = take }
+func (h *hostCarrier) HangUp(elastic.ID)                  {}
 
 // add registers a stream, which the Close of the carrier ends.
-func (l *hostCarrier) add(s Stream) bool {
-	if !l.closed {
-		l.open = append(l.open, s)
+func (h *hostCarrier) add(s Stream) bool {
+	if !h.closed {
+		h.open = append(h.open, s)
 	}
-	return !l.closed
+	return !h.closed
 }
 
-func (l *hostCarrier) Open(ctx context.Context, to elastic.ID, k Kind) (Stream, error) {
-	near, far, err := l.pair(ctx, l.id, to)
+func (h *hostCarrier) Open(ctx context.Context, to elastic.ID, k Kind) (Stream, error) {
+	near, far, err := h.pair(ctx, h.id, to)
 	if err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	other := l.ends[to]
-	if other == nil || !l.add(near) || !other.add(far) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	other := h.ends[to]
+	if other == nil || !h.add(near) || !other.add(far) {
 		return nil, errors.Join(elastic.ErrGone, near.Close(), far.Close())
 	}
 	other.taking.Go(func() { other.take(k, far) })
 	return near, nil
 }
 
-func (l *hostCarrier) Close() error {
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
-	for _, s := range l.open {
+func (h *hostCarrier) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	h.mu.Unlock()
+	for _, s := range h.open {
 		_ = s.Reset()
 	}
-	l.taking.Wait()
+	h.taking.Wait()
 	return nil
 }
 

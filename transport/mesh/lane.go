@@ -127,12 +127,12 @@ var errEnded = errors.New("the lane has ended")
 // answered handles the answer g to the hello of a request, or the error that came instead. It
 // returns the attempt to which the lane is bound, or nil. A hello for another view is an error: the
 // two sides have said hello at the same time for different views.
-func (r *bindRequest) answered(l *lane, g wire.Greeting, err error) *attempt {
-	a := r.a
-	if err == nil && a.check(g, r.rank) != nil {
+func (b *bindRequest) answered(l *lane, g wire.Greeting, err error) *attempt {
+	a := b.a
+	if err == nil && a.check(g, b.rank) != nil {
 		err = errors.New("two hellos have crossed")
 	}
-	if err == nil && r.bound != nil {
+	if err == nil && b.bound != nil {
 		if !a.lazy.hold() {
 			err = errEnded // the view is over, so no goroutine waits for the lane any more
 		} else {
@@ -141,13 +141,13 @@ func (r *bindRequest) answered(l *lane, g wire.Greeting, err error) *attempt {
 	}
 	if err != nil {
 		_ = l.raw.Reset()
-		r.fail(l.number, err)
+		b.fail(l.number, err)
 		return nil
 	}
 	l.pair = make(chan *pair, 1)
-	a.put(r.rank, linkOver(l, g))
-	if r.bound != nil {
-		r.bound <- nil
+	a.put(b.rank, linkOver(l, g))
+	if b.bound != nil {
+		b.bound <- nil
 	}
 	return a
 }
@@ -155,15 +155,15 @@ func (r *bindRequest) answered(l *lane, g wire.Greeting, err error) *attempt {
 // fail handles a request for a lane that has failed with err. For a planned pair it opens a new
 // stream, or fails the attempt if err is final. For another pair it passes err to the goroutine
 // that makes the pair.
-func (r *bindRequest) fail(number int, err error) {
-	a := r.a
+func (b *bindRequest) fail(number int, err error) {
+	a := b.a
 	switch {
-	case r.bound != nil:
-		r.bound <- err
+	case b.bound != nil:
+		b.bound <- err
 	case !isFinal(err):
-		a.dialOne(r.rank, number)
+		a.dialOne(b.rank, number)
 	case a.ctx.Err() == nil && !a.binder.life.isOver():
-		a.fail(a.blameFor(r.rank, err))
+		a.fail(a.blameFor(b.rank, err))
 	}
 }
 

@@ -23,21 +23,21 @@ type tube struct {
 	peer elastic.ID
 }
 
-func (s tube) Read(b []byte) (int, error) {
-	n, err := s.Conn.Read(b)
-	s.net.mu.Lock()
-	paused, kind := s.net.paused, s.net.pausedKind
-	s.net.mu.Unlock()
-	if s.k == kind && paused != nil {
+func (t tube) Read(b []byte) (int, error) {
+	n, err := t.Conn.Read(b)
+	t.net.mu.Lock()
+	paused, kind := t.net.paused, t.net.pausedKind
+	t.net.mu.Unlock()
+	if t.k == kind && paused != nil {
 		<-paused
 	}
 	return n, err
 }
 
-func (s tube) Reset() error      { return s.Close() }
-func (s tube) CloseWrite() error { return s.Close() }
-func (s tube) Peer() elastic.ID  { return s.peer }
-func (s tube) Path() event.Path  { return event.Path{Kind: s.net.kind} }
+func (t tube) Reset() error      { return t.Close() }
+func (t tube) CloseWrite() error { return t.Close() }
+func (t tube) Peer() elastic.ID  { return t.peer }
+func (t tube) Path() event.Path  { return event.Path{Kind: t.net.kind} }
 
 // roomy is a connection whose writes never block, as in a socket with enough buffer.
 type roomy struct {
@@ -96,44 +96,44 @@ type tubeEnd struct {
 	open   []Stream // guarded by tubes.mu
 }
 
-func (e *tubeEnd) ID() elastic.ID                     { return e.id }
-func (e *tubeEnd) Introduce([]elastic.Member) error   { return nil }
-func (e *tubeEnd) Handle(take func(k Kind, s Stream)) { e.take = take }
-func (e *tubeEnd) HangUp(elastic.ID)                  {}
+func (t *tubeEnd) ID() elastic.ID                     { return t.id }
+func (t *tubeEnd) Introduce([]elastic.Member) error   { return nil }
+func (t *tubeEnd) Handle(take func(k Kind, s Stream)) { t.take = take }
+func (t *tubeEnd) HangUp(elastic.ID)                  {}
 
-func (e *tubeEnd) Open(_ context.Context, to elastic.ID, k Kind) (Stream, error) {
+func (t *tubeEnd) Open(_ context.Context, to elastic.ID, k Kind) (Stream, error) {
 	near, far := net.Pipe()
 	if k == Urgent { // the readers of both sides may answer at the same time
 		near, far = newRoomy(near), newRoomy(far)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	other, s := e.ends[to], tube{near, e.tubes, k, to}
-	e.open, other.open = append(e.open, s), append(other.open, tube{far, e.tubes, k, e.id})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	other, s := t.ends[to], tube{near, t.tubes, k, to}
+	t.open, other.open = append(t.open, s), append(other.open, tube{far, t.tubes, k, t.id})
 	if k == Data || k == Urgent {
-		e.opened++
+		t.opened++
 	}
-	other.taking.Go(func() { other.take(k, tube{far, e.tubes, k, e.id}) })
+	other.taking.Go(func() { other.take(k, tube{far, t.tubes, k, t.id}) })
 	return s, nil
 }
 
-func (e *tubeEnd) Close() error {
-	e.mu.Lock()
-	open := e.open
-	e.mu.Unlock()
+func (t *tubeEnd) Close() error {
+	t.mu.Lock()
+	open := t.open
+	t.mu.Unlock()
 	for _, s := range open {
 		_ = s.Reset()
 	}
-	e.taking.Wait()
+	t.taking.Wait()
 	return nil
 }
 
 // count returns how many streams of views were opened since the last count.
-func (n *tubes) count() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	defer func() { n.opened = 0 }()
-	return n.opened
+func (t *tubes) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer func() { t.opened = 0 }()
+	return t.opened
 }
 
 // tubed runs f, in virtual time, with three meshes and their first view.
@@ -174,18 +174,18 @@ func TestLanesStay(t *testing.T) {
 }
 
 // pause makes reads from streams of kind k wait until resume.
-func (n *tubes) pause(k Kind) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.paused, n.pausedKind = make(chan struct{}), k
+func (t *tubes) pause(k Kind) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.paused, t.pausedKind = make(chan struct{}), k
 }
 
 // resume undoes pause.
-func (n *tubes) resume() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	close(n.paused)
-	n.paused = nil
+func (t *tubes) resume() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	close(t.paused)
+	t.paused = nil
 }
 
 // If a view is revoked in the middle of a message, the next view opens a new stream in place of the stream of

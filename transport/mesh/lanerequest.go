@@ -18,25 +18,25 @@ var errNoLanes = errors.New("the peer has not opened the streams of the view")
 
 // requestLanes asks a higher rank to open the lanes of the pair. It returns nil if the pair has
 // begun.
-func (d *lazyPairs) requestLanes(rank int) error {
-	s, err := d.a.binder.carrier.Open(d.life, d.a.view.Members[rank].ID, Urgent)
+func (l *lazyPairs) requestLanes(rank int) error {
+	s, err := l.a.binder.carrier.Open(l.life, l.a.view.Members[rank].ID, Urgent)
 	if err == nil {
-		stop := context.AfterFunc(d.life, func() { _ = s.Reset() })
-		err = d.awaitLanes(s, rank)
+		stop := context.AfterFunc(l.life, func() { _ = s.Reset() })
+		err = l.awaitLanes(s, rank)
 		stop()
 		_ = s.Reset()
 	}
 	// Only the pair tells whether the request has succeeded. The end of the stream does not: the
 	// higher rank may have died after it had opened the lanes.
-	if d.t.pairs[rank].Load() != nil {
+	if l.t.pairs[rank].Load() != nil {
 		return nil
 	}
 	return err
 }
 
 // awaitLanes sends the request on s, and returns when the other side has ended s.
-func (d *lazyPairs) awaitLanes(s Stream, rank int) error {
-	_, err := d.a.sayHello(s, rank)
+func (l *lazyPairs) awaitLanes(s Stream, rank int) error {
+	_, err := l.a.sayHello(s, rank)
 	if err == nil {
 		// The other side sends nothing after its hello: the read ends when the pair has begun, or
 		// has failed.
@@ -48,21 +48,21 @@ func (d *lazyPairs) awaitLanes(s Stream, rank int) error {
 
 // answerLaneRequest makes the pair with a lower rank, whose lane request is the stream s with the
 // hello g.
-func (d *lazyPairs) answerLaneRequest(s Stream, g wire.Greeting) {
+func (l *lazyPairs) answerLaneRequest(s Stream, g wire.Greeting) {
 	select {
 	// The transport of the view must be there before a pair can be made.
-	case <-d.adopted:
-	case <-d.life.Done():
+	case <-l.adopted:
+	case <-l.life.Done():
 		_ = s.Reset() // the lower rank asks again, and then gets the cause in a refusal
 		return
 	}
-	p, pending := d.need(int(g.Rank))
+	p, pending := l.need(int(g.Rank))
 	// The view is over at this rank.
 	if p == nil && pending == nil {
-		d.refuse(s)
+		l.refuse(s)
 		return
 	}
-	if sendHello(s, d.a.hello) != nil {
+	if sendHello(s, l.a.hello) != nil {
 		_ = s.Reset()
 		return
 	}
@@ -70,18 +70,18 @@ func (d *lazyPairs) answerLaneRequest(s Stream, g wire.Greeting) {
 	if pending != nil {
 		select {
 		case <-pending.done:
-		case <-d.life.Done():
+		case <-l.life.Done():
 		}
 	}
 	_ = s.Close()
 }
 
 // refuse answers the hello on s, which is for this view, when the view is over.
-func (d *lazyPairs) refuse(s Stream) {
-	d.mu.Lock()
-	failed, cause := d.t == nil, d.cause
-	d.mu.Unlock()
-	if failed || d.a.binder.life.isOver() {
+func (l *lazyPairs) refuse(s Stream) {
+	l.mu.Lock()
+	failed, cause := l.t == nil, l.cause
+	l.mu.Unlock()
+	if failed || l.a.binder.life.isOver() {
 		_ = s.Reset() // this rank may enter the view again, or its mesh closes
 		return
 	}

@@ -63,13 +63,13 @@ func newLazyPairs(a *attempt) *lazyPairs {
 // hold lets the caller begin a pair, until the caller calls holds.Done. It returns false if the
 // view is over. The end of the view waits for all holders before it ends the lanes that belong to
 // no pair, so no lane stays open.
-func (d *lazyPairs) hold() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.over {
+func (l *lazyPairs) hold() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
 		return false
 	}
-	d.holds.Add(1)
+	l.holds.Add(1)
 	return true
 }
 
@@ -97,15 +97,15 @@ func (d *lazyPairs) put(rank int, l link) {
 }
 
 // beginLocked begins a pair if both lanes and the transport are there.
-func (d *lazyPairs) beginLocked(rank int) {
-	s := d.lanes[rank]
-	if d.t == nil || s[dataStream].lane == nil || s[urgentStream].lane == nil {
+func (l *lazyPairs) beginLocked(rank int) {
+	s := l.lanes[rank]
+	if l.t == nil || s[dataStream].lane == nil || s[urgentStream].lane == nil {
 		return
 	}
-	pending := d.pending[rank]
-	delete(d.lanes, rank)
-	delete(d.pending, rank)
-	d.t.begin(rank, *s, pending)
+	pending := l.pending[rank]
+	delete(l.lanes, rank)
+	delete(l.pending, rank)
+	l.t.begin(rank, *s, pending)
 	// If err is set, peerClosed has closed done already.
 	if pending != nil && pending.err == nil {
 		close(pending.done)
@@ -114,29 +114,29 @@ func (d *lazyPairs) beginLocked(rank int) {
 
 // adopt is called once, when the attempt has succeeded. It sets the transport, and begins the pairs
 // whose lanes are there already. Later pairs begin as their lanes come.
-func (d *lazyPairs) adopt(t *Transport) {
-	d.mu.Lock()
-	d.t = t
+func (l *lazyPairs) adopt(t *Transport) {
+	l.mu.Lock()
+	l.t = t
 	// Lanes of pairs that were not planned may come before Connect has returned.
-	for rank := range d.lanes {
-		d.beginLocked(rank)
+	for rank := range l.lanes {
+		l.beginLocked(rank)
 	}
-	cause := d.revoked
-	d.mu.Unlock()
-	close(d.adopted)
+	cause := l.revoked
+	l.mu.Unlock()
+	close(l.adopted)
 	if cause != nil {
 		t.Revoke(cause)
 	}
 }
 
 // revoke revokes the transport, now or as soon as adopt sets it.
-func (d *lazyPairs) revoke(cause error) {
-	d.mu.Lock()
-	t := d.t
-	if t == nil && d.revoked == nil {
-		d.revoked = cause
+func (l *lazyPairs) revoke(cause error) {
+	l.mu.Lock()
+	t := l.t
+	if t == nil && l.revoked == nil {
+		l.revoked = cause
 	}
-	d.mu.Unlock()
+	l.mu.Unlock()
 	if t != nil {
 		t.Revoke(cause)
 	}
@@ -145,59 +145,59 @@ func (d *lazyPairs) revoke(cause error) {
 // need returns the pair with a rank if it has begun. Otherwise it starts to make the pair, unless
 // that was started before, and returns the pendingPair to wait for. Both results are nil if the
 // view is over.
-func (d *lazyPairs) need(rank int) (*pair, *pendingPair) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if p := d.t.pairs[rank].Load(); p != nil {
+func (l *lazyPairs) need(rank int) (*pair, *pendingPair) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.t.pairs[rank].Load(); p != nil {
 		return p, nil
 	}
-	pending := d.pending[rank]
-	if pending == nil && !d.over {
+	pending := l.pending[rank]
+	if pending == nil && !l.over {
 		pending = &pendingPair{signals: make(chan []byte, signalQueue), probes: make(chan int, 1), done: make(chan struct{})}
-		d.pending[rank] = pending
+		l.pending[rank] = pending
 		// serve waits for make, so no pair begins after the lanes were ended.
-		d.holds.Add(1)
-		go d.make(rank, pending)
+		l.holds.Add(1)
+		go l.make(rank, pending)
 	}
 	return nil, pending
 }
 
 // make makes the pair with a rank. If it cannot be made, the view is revoked. But if the peer has
 // closed the view, only the calls that need the pair fail.
-func (d *lazyPairs) make(rank int, pending *pendingPair) {
-	defer d.holds.Done()
-	err := d.link(rank)
+func (l *lazyPairs) make(rank int, pending *pendingPair) {
+	defer l.holds.Done()
+	err := l.link(rank)
 	var over *overError
 	switch {
 	// After the end of the view the cause is known, and a failure to make the pair adds nothing.
-	case err == nil || d.life.Err() != nil:
+	case err == nil || l.life.Err() != nil:
 	case errors.As(err, &over) && len(over.cause) == 0:
-		d.peerClosed(rank, pending)
+		l.peerClosed(rank, pending)
 	default:
-		d.t.Revoke(d.a.blameFor(rank, err))
+		l.t.Revoke(l.a.blameFor(rank, err))
 	}
 }
 
 // peerClosed makes all calls fail that need the pair with a rank. The peer has closed the view, and
 // has sent no message to this rank.
-func (d *lazyPairs) peerClosed(rank int, pending *pendingPair) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.pending[rank] == pending {
-		pending.err = d.a.lost(rank, errors.New("the peer has closed the view"))
-		d.t.box.End(rank, pending.err)
+func (l *lazyPairs) peerClosed(rank int, pending *pendingPair) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pending[rank] == pending {
+		pending.err = l.a.lost(rank, errors.New("the peer has closed the view"))
+		l.t.box.End(rank, pending.err)
 		close(pending.done)
 	}
 }
 
 // link makes the pair with a rank, and returns nil when its lanes are there.
-func (d *lazyPairs) link(rank int) error {
-	if rank > d.a.self {
-		return d.a.binder.life.retry(d.life, func() error { return d.requestLanes(rank) })
+func (l *lazyPairs) link(rank int) error {
+	if rank > l.a.self {
+		return l.a.binder.life.retry(l.life, func() error { return l.requestLanes(rank) })
 	}
 	// The order matters: see lazyPairs.
 	for _, number := range []int{urgentStream, dataStream} {
-		if err := d.open(rank, number); err != nil {
+		if err := l.open(rank, number); err != nil {
 			return err
 		}
 	}
@@ -224,23 +224,23 @@ func (d *lazyPairs) open(rank, number int) error {
 
 // serve waits until the transport has failed. Then it ends the attempts to make pairs, and ends the
 // lanes of pairs that have not begun, with the cause.
-func (d *lazyPairs) serve() {
-	<-d.t.box.Failed()
+func (l *lazyPairs) serve() {
+	<-l.t.box.Failed()
 	dead := false
 	select {
-	case <-d.t.meshClosed: // nothing is sent to peers any more
+	case <-l.t.meshClosed: // nothing is sent to peers any more
 		dead = true
 	default:
 	}
 	last, cause := wire.Header{Kind: wire.Bye}, []byte(nil)
 	// The error is compared by identity: Close of this rank fails the box with exactly this
 	// value.
-	if err := d.t.box.Cause(); err != d.t.closedErr {
-		last.Kind, cause = wire.Revoke, transport.EncodeCause(d.a.self, err)
+	if err := l.t.box.Cause(); err != l.t.closedErr {
+		last.Kind, cause = wire.Revoke, transport.EncodeCause(l.a.self, err)
 	}
-	d.close(cause)
-	d.holds.Wait()
-	for _, s := range d.lanes {
+	l.close(cause)
+	l.holds.Wait()
+	for _, s := range l.lanes {
 		if dead {
 			s.end(Stream.Reset)
 		} else {
@@ -250,19 +250,19 @@ func (d *lazyPairs) serve() {
 }
 
 // close notes that the view is over, and why.
-func (d *lazyPairs) close(cause []byte) {
-	d.mu.Lock()
-	d.over, d.cause = true, cause
-	d.mu.Unlock()
-	d.end()
+func (l *lazyPairs) close(cause []byte) {
+	l.mu.Lock()
+	l.over, l.cause = true, cause
+	l.mu.Unlock()
+	l.end()
 }
 
 // abandon ends the lanes that were gathered for an attempt that failed with err.
-func (d *lazyPairs) abandon(err error) {
-	cause := transport.EncodeCause(d.a.self, err)
-	d.close(nil)
-	d.holds.Wait()
-	for _, s := range d.lanes {
+func (l *lazyPairs) abandon(err error) {
+	cause := transport.EncodeCause(l.a.self, err)
+	l.close(nil)
+	l.holds.Wait()
+	for _, s := range l.lanes {
 		s.endWithCause(wire.Header{Kind: wire.Revoke}, cause)
 	}
 }
@@ -270,7 +270,7 @@ func (d *lazyPairs) abandon(err error) {
 // retire makes the mesh forget the view, except for the cause of its end. It is called when all
 // pairs have left the view. Before that a peer may still request a pair that has begun at this end
 // and not yet at the peer.
-func (d *lazyPairs) retire() { d.a.binder.views.retire(d.a, d.cause) }
+func (l *lazyPairs) retire() { l.a.binder.views.retire(l.a, l.cause) }
 
 // endWithCause tells the peer the cause and ends the lanes of a pair that has not begun at this
 // end; it may have begun at the peer.

@@ -52,11 +52,11 @@ func newControl(raw Stream) *controlStream {
 	return &controlStream{Stream: raw, turn: make(chan struct{}, 1), heard: time.Now()}
 }
 
-// takeTurn waits until no other goroutine writes on s, or until ctx ends. The caller ends its turn
-// by a receive from s.turn.
-func (s *controlStream) takeTurn(ctx context.Context) error {
+// takeTurn waits until no other goroutine writes on c, or until ctx ends. The caller ends its turn
+// by a receive from c.turn.
+func (c *controlStream) takeTurn(ctx context.Context) error {
 	select {
-	case s.turn <- struct{}{}:
+	case c.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -65,83 +65,83 @@ func (s *controlStream) takeTurn(ctx context.Context) error {
 
 // write writes one message; the caller has called takeTurn. After an error the caller must not use
 // the stream any more.
-func (s *controlStream) write(ctx context.Context, msg []byte) error {
+func (c *controlStream) write(ctx context.Context, msg []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if watch, ok := s.Stream.(Observer); ok {
+	if watch, ok := c.Stream.(Observer); ok {
 		if lost, err := watch.Sending(Outgoing{Bytes: len(msg), Payload: msg}); lost || err != nil {
 			return err
 		}
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.SetWriteDeadline(time.Unix(1, 0)) })
-	s.sent()
+	stop := context.AfterFunc(ctx, func() { _ = c.SetWriteDeadline(time.Unix(1, 0)) })
+	c.sent()
 	frame := append(binary.LittleEndian.AppendUint32(make([]byte, 0, 4+len(msg)), uint32(len(msg))), msg...)
-	_, err := s.Write(frame)
+	_, err := c.Write(frame)
 	if !stop() && err == nil {
-		err = context.Cause(ctx) // the message was written, but the deadline of s is now in the past
+		err = context.Cause(ctx) // the message was written, but the deadline of c is now in the past
 	}
 	return err
 }
 
 // sent counts one more pending message. It is called before the message is written, because the
 // acknowledgement may arrive before Write returns.
-func (s *controlStream) sent() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pending++; s.pending == 1 {
-		s.since = time.Now()
+func (c *controlStream) sent() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pending++; c.pending == 1 {
+		c.since = time.Now()
 	}
 }
 
 // acknowledged removes the oldest pending message, because the peer has read it.
-func (s *controlStream) acknowledged() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pending = max(0, s.pending-1)
-	s.heard = time.Now()
-	s.since = s.heard
+func (c *controlStream) acknowledged() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = max(0, c.pending-1)
+	c.heard = time.Now()
+	c.since = c.heard
 }
 
 // silence reports two things about the last stuckTime: waiting is whether the peer has owed an
 // acknowledgement all the time, and quiet is whether nothing has come from the peer.
-func (s *controlStream) silence() (waiting, quiet bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pending > 0 && time.Since(s.since) >= stuckTime, time.Since(s.heard) >= stuckTime
+func (c *controlStream) silence() (waiting, quiet bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending > 0 && time.Since(c.since) >= stuckTime, time.Since(c.heard) >= stuckTime
 }
 
 // acknowledge lets a goroutine tell the peer that one more message was read. The reader itself does
 // not write: if the readers of both sides waited to write, neither would read what the other has
 // written, and both connections would stay full.
-func (s *controlStream) acknowledge() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.heard = time.Now()
-	s.owed++
-	if !s.acking {
-		s.acking = true
-		s.acks.Go(s.writeAcks)
+func (c *controlStream) acknowledge() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.heard = time.Now()
+	c.owed++
+	if !c.acking {
+		c.acking = true
+		c.acks.Go(c.writeAcks)
 	}
 }
 
 // writeAcks writes the acknowledgements that are owed. It ignores errors: after an error the reader
 // of the stream ends, too.
-func (s *controlStream) writeAcks() {
+func (c *controlStream) writeAcks() {
 	mark := binary.LittleEndian.AppendUint32(nil, ackMark)
-	for n := s.takeOwed(); n > 0; n = s.takeOwed() {
-		s.turn <- struct{}{} // another writer ends at the latest with the stream
-		_, _ = s.Write(bytes.Repeat(mark, n))
-		<-s.turn
+	for n := c.takeOwed(); n > 0; n = c.takeOwed() {
+		c.turn <- struct{}{} // another writer ends at the latest with the stream
+		_, _ = c.Write(bytes.Repeat(mark, n))
+		<-c.turn
 	}
 }
 
 // takeOwed returns the number of acknowledgements to write. After 0 writeAcks has to return.
-func (s *controlStream) takeOwed() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := s.owed
-	s.owed, s.acking = 0, n > 0
+func (c *controlStream) takeOwed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.owed
+	c.owed, c.acking = 0, n > 0
 	return n
 }
 

@@ -85,24 +85,24 @@ func TestLossCause(t *testing.T) {
 	}
 }
 
-func (w lateWord) check(t *testing.T) {
+func (l lateWord) check(t *testing.T) {
 	e, far := pipedPair()
 	begun := time.Now()
 	if err := far[dataStream].Close(); err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(w.acts, func() {
-		if err := w.act(far[urgentStream]); err != nil {
+	time.AfterFunc(l.acts, func() {
+		if err := l.act(far[urgentStream]); err != nil {
 			t.Error(err)
 		}
 	})
 	err := e.Recv(t.Context(), 1, transport.Envelope{}, nil)
 	var lost *transport.PeerError
-	if blames := errors.As(err, &lost) && lost.Rank == 1; blames != w.blames || !strings.Contains(fmt.Sprint(err), w.want) {
-		t.Errorf("got %v, want %q", err, w.want)
+	if blames := errors.As(err, &lost) && lost.Rank == 1; blames != l.blames || !strings.Contains(fmt.Sprint(err), l.want) {
+		t.Errorf("got %v, want %q", err, l.want)
 	}
-	if took := time.Since(begun); took != w.told {
-		t.Errorf("it took %v, want %v", took, w.told)
+	if took := time.Since(begun); took != l.told {
+		t.Errorf("it took %v, want %v", took, l.told)
 	}
 	if err := e.Close(); err != nil {
 		t.Error(err)

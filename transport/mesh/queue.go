@@ -47,76 +47,76 @@ func newWriterQueue() *writerQueue {
 // enqueue returns the ticket of a new writer. Calls of equal priority are served in their order.
 // The caller receives a token from the ticket's turn, writes, and calls release; or it calls cancel
 // without receiving.
-func (q *writerQueue) enqueue(priority int32) *ticket {
-	p := q.tickets.Get().(*ticket)
+func (w *writerQueue) enqueue(priority int32) *ticket {
+	p := w.tickets.Get().(*ticket)
 	p.priority = priority
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.busy || q.yielding && q.precedes(priority) {
-		q.busy, q.yielding = true, false
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.busy || w.yielding && w.precedes(priority) {
+		w.busy, w.yielding = true, false
 		p.turn <- struct{}{}
 		return p
 	}
 	// Insert behind all tickets of at least this priority, so that equal priorities keep their
 	// order.
-	at := len(q.waiting)
-	for at > 0 && q.waiting[at-1].priority < priority {
+	at := len(w.waiting)
+	for at > 0 && w.waiting[at-1].priority < priority {
 		at--
 	}
-	q.waiting = slices.Insert(q.waiting, at, p)
+	w.waiting = slices.Insert(w.waiting, at, p)
 	return p
 }
 
 // precedes reports whether a priority is higher than the priorities of all waiting writers.
-func (q *writerQueue) precedes(priority int32) bool {
-	return len(q.waiting) == 0 || q.waiting[0].priority < priority
+func (w *writerQueue) precedes(priority int32) bool {
+	return len(w.waiting) == 0 || w.waiting[0].priority < priority
 }
 
 // release gives up the ticket of a writer that has written.
-func (q *writerQueue) release(p *ticket) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.waiting) > 0 && q.precedes(p.priority) {
-		q.yielding = true
-		q.afterYield(q.endYield)
+func (w *writerQueue) release(p *ticket) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.waiting) > 0 && w.precedes(p.priority) {
+		w.yielding = true
+		w.afterYield(w.endYield)
 	} else {
-		q.next()
+		w.next()
 	}
-	q.tickets.Put(p)
+	w.tickets.Put(p)
 }
 
 // endYield lets the next waiting writer write, unless a writer of a higher priority has come
 // meanwhile.
-func (q *writerQueue) endYield() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.yielding {
-		q.yielding = false
-		q.next()
+func (w *writerQueue) endYield() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.yielding {
+		w.yielding = false
+		w.next()
 	}
 }
 
 // cancel gives up the ticket of a writer that does not wait for its turn any more. The turn may
 // have come meanwhile.
-func (q *writerQueue) cancel(p *ticket) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if at := slices.Index(q.waiting, p); at >= 0 {
-		q.waiting = slices.Delete(q.waiting, at, at+1)
+func (w *writerQueue) cancel(p *ticket) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if at := slices.Index(w.waiting, p); at >= 0 {
+		w.waiting = slices.Delete(w.waiting, at, at+1)
 	} else {
 		<-p.turn
-		q.next()
+		w.next()
 	}
-	q.tickets.Put(p)
+	w.tickets.Put(p)
 }
 
 // next lets the next waiting writer write. The caller holds the lock.
-func (q *writerQueue) next() {
-	if len(q.waiting) == 0 {
-		q.busy = false
+func (w *writerQueue) next() {
+	if len(w.waiting) == 0 {
+		w.busy = false
 		return
 	}
-	p := q.waiting[0]
-	q.waiting = slices.Delete(q.waiting, 0, 1)
+	p := w.waiting[0]
+	w.waiting = slices.Delete(w.waiting, 0, 1)
 	p.turn <- struct{}{}
 }

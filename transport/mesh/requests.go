@@ -188,30 +188,30 @@ type pieceWriter struct {
 
 // send calls the function answer, which writes the bytes of the answer, and then ends the answer.
 // The requester has progressTime to read the rest of the answer.
-func (w *pieceWriter) send(answer func(io.Writer) error) error {
-	b := bufio.NewWriterSize(w, pieceSize)
+func (p *pieceWriter) send(answer func(io.Writer) error) error {
+	b := bufio.NewWriterSize(p, pieceSize)
 	if err := errors.Join(answer(b), b.Flush()); err != nil {
 		return err
 	}
 	// An empty piece marks the complete answer. A stream that ends without it was broken off.
-	if err := w.piece(nil); err != nil {
+	if err := p.piece(nil); err != nil {
 		return err
 	}
-	if err := w.s.CloseWrite(); err != nil {
+	if err := p.s.CloseWrite(); err != nil {
 		return err
 	}
-	return w.s.SetReadDeadline(time.Now().Add(progressTime))
+	return p.s.SetReadDeadline(time.Now().Add(progressTime))
 }
 
 // Write implements io.Writer.
-func (w *pieceWriter) Write(b []byte) (int, error) {
+func (p *pieceWriter) Write(b []byte) (int, error) {
 	done := 0
 	for done < len(b) {
 		n := min(len(b)-done, pieceSize)
-		if err := w.awaitRoom(n); err != nil {
+		if err := p.awaitRoom(n); err != nil {
 			return done, err
 		}
-		if err := w.piece(b[done : done+n]); err != nil {
+		if err := p.piece(b[done : done+n]); err != nil {
 			return done, err
 		}
 		done += n
@@ -220,16 +220,16 @@ func (w *pieceWriter) Write(b []byte) (int, error) {
 }
 
 // awaitRoom waits until the window has room for a piece of n bytes.
-func (w *pieceWriter) awaitRoom(n int) error {
+func (p *pieceWriter) awaitRoom(n int) error {
 	timer := time.NewTimer(progressTime)
 	defer timer.Stop()
-	for !w.window.reserve(n, time.Now()) {
+	for !p.window.reserve(n, time.Now()) {
 		select {
-		case <-w.window.room:
+		case <-p.window.room:
 			// Room appears when the requester acknowledges a piece: it still reads the answer.
 			timer.Reset(progressTime)
-		case <-w.ctx.Done():
-			return context.Cause(w.ctx)
+		case <-p.ctx.Done():
+			return context.Cause(p.ctx)
 		case <-timer.C:
 			return errStuck
 		}
@@ -238,31 +238,31 @@ func (w *pieceWriter) awaitRoom(n int) error {
 }
 
 // piece writes one piece.
-func (w *pieceWriter) piece(b []byte) error {
+func (p *pieceWriter) piece(b []byte) error {
 	// An Observer may fail the write of a piece.
-	if watch, ok := w.s.(Observer); ok && len(b) > 0 {
+	if watch, ok := p.s.(Observer); ok && len(b) > 0 {
 		if _, err := watch.Sending(Outgoing{Bytes: len(b)}); err != nil {
 			return err
 		}
 	}
-	if err := w.s.SetWriteDeadline(time.Now().Add(progressTime)); err != nil {
+	if err := p.s.SetWriteDeadline(time.Now().Add(progressTime)); err != nil {
 		return err
 	}
-	w.frame = append(binary.LittleEndian.AppendUint32(w.frame[:0], uint32(len(b))), b...)
-	_, err := w.s.Write(w.frame)
+	p.frame = append(binary.LittleEndian.AppendUint32(p.frame[:0], uint32(len(b))), b...)
+	_, err := p.s.Write(p.frame)
 	return err
 }
 
 // readAcks handles acknowledgements until the other side closes or resets the stream, or sends
 // something else: a byte other than ackByte, or an acknowledgement of a piece that was not sent.
-func (w *pieceWriter) readAcks() {
+func (p *pieceWriter) readAcks() {
 	var b [256]byte
 	for {
-		n, err := w.s.Read(b[:])
+		n, err := p.s.Read(b[:])
 		// The acknowledgements of one read get the same time, because they came together.
 		now := time.Now()
 		for _, ack := range b[:n] {
-			if ack != ackByte || !w.window.acknowledge(now) {
+			if ack != ackByte || !p.window.acknowledge(now) {
 				return
 			}
 		}

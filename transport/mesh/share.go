@@ -88,7 +88,7 @@ type unixStream interface {
 type transientError struct{ error }
 
 // Unwrap returns the error itself.
-func (p transientError) Unwrap() error { return p.error }
+func (t transientError) Unwrap() error { return t.error }
 
 // share makes this rank share memory with the other ranks of its host. If that is impossible it
 // returns nil and the reason; the reason is nil if there is no other rank to share with.

@@ -45,10 +45,10 @@ const (
 // append appends the message to b.
 //
 //	0 kind   1 mask   9 layout   13 why
-func (m *shareMessage) append(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint64(append(b, m.kind), m.mask)
-	b = binary.LittleEndian.AppendUint32(b, m.layout)
-	return append(b, m.why[:min(len(m.why), maxWhy)]...)
+func (s *shareMessage) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(append(b, s.kind), s.mask)
+	b = binary.LittleEndian.AppendUint32(b, s.layout)
+	return append(b, s.why[:min(len(s.why), maxWhy)]...)
 }
 
 // decodeShare decodes the result of append.

@@ -51,22 +51,22 @@ func newViewTable(job string, life *lifetime) *viewTable {
 
 // enter makes the attempt known to the handlers of streams, and gives it the parked streams of its
 // view. From now on this end enters no view of an earlier epoch.
-func (t *viewTable) enter(a *attempt) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (v *viewTable) enter(a *attempt) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	hash := a.hello.Lineage
 	switch {
-	case t.life.isOver():
+	case v.life.isOver():
 		return errClosed()
 	// Epochs only grow: an earlier view cannot be entered after a later one.
-	case a.view.Epoch < t.floor:
+	case a.view.Epoch < v.floor:
 		return fmt.Errorf("epoch %d is over", a.view.Epoch)
-	case t.attempts[hash] != nil:
+	case v.attempts[hash] != nil:
 		return errors.New("this member is connecting to the view already")
 	}
-	t.attempts[hash] = a
-	t.floor = a.view.Epoch
-	t.parked = slices.DeleteFunc(t.parked, func(p *parkedStream) bool {
+	v.attempts[hash] = a
+	v.floor = a.view.Epoch
+	v.parked = slices.DeleteFunc(v.parked, func(p *parkedStream) bool {
 		if p.lineage != hash {
 			return false
 		}
@@ -77,27 +77,27 @@ func (t *viewTable) enter(a *attempt) error {
 }
 
 // entered notes that an attempt has succeeded. This end enters no other view of its epoch.
-func (t *viewTable) entered(a *attempt) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.floor = max(t.floor, a.view.Epoch+1)
+func (v *viewTable) entered(a *attempt) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.floor = max(v.floor, a.view.Epoch+1)
 }
 
 // forget forgets an attempt that has failed. This end may enter the view again.
-func (t *viewTable) forget(a *attempt) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (v *viewTable) forget(a *attempt) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	// A second attempt for the same view may have begun meanwhile.
-	if t.attempts[a.hello.Lineage] == a {
-		delete(t.attempts, a.hello.Lineage)
+	if v.attempts[a.hello.Lineage] == a {
+		delete(v.attempts, a.hello.Lineage)
 	}
 }
 
 // waitingFor returns the attempts in which Connect may still wait for a lane with a peer.
-func (t *viewTable) waitingFor(peer elastic.ID) (all []*attempt) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, a := range t.attempts {
+func (v *viewTable) waitingFor(peer elastic.ID) (all []*attempt) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, a := range v.attempts {
 		if rank := a.view.Rank(peer); rank >= 0 && a.planned[rank] && a.ctx.Err() == nil {
 			all = append(all, a)
 		}
@@ -109,10 +109,10 @@ func (t *viewTable) waitingFor(peer elastic.ID) (all []*attempt) {
 // succeeded already: then the stream is for a pair that was not planned, or replaces a stream that
 // its opener has given up. If the attempt has not begun, attemptFor waits until it begins. If there
 // is no such attempt, it refuses or ends the stream, and returns nil.
-func (t *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *attempt {
-	a, parked, why, cause := t.find(from, g)
+func (v *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *attempt {
+	a, parked, why, cause := v.find(from, g)
 	if parked != nil {
-		a = t.awaitClaim(parked)
+		a = v.awaitClaim(parked)
 	}
 	switch {
 	case why != accepted:
@@ -133,56 +133,56 @@ func (t *viewTable) attemptFor(s Stream, from elastic.ID, g wire.Greeting) *atte
 // refusal viewOver the cause. find looks for the hash of the view first, and uses the epoch only if
 // the hash is unknown: two views of one epoch can exist on the two sides of a cut, and at most one
 // of the two has a quorum.
-func (t *viewTable) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, refusal, []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if a := t.attempts[g.Lineage]; a != nil {
+func (v *viewTable) find(from elastic.ID, g wire.Greeting) (*attempt, *parkedStream, refusal, []byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if a := v.attempts[g.Lineage]; a != nil {
 		return a, nil, accepted, nil
 	}
-	if cause, ok := t.pastLocked(g.Lineage); ok {
+	if cause, ok := v.pastLocked(g.Lineage); ok {
 		return nil, nil, viewOver, cause
 	}
-	for _, a := range t.attempts {
-		if a.view.Epoch == g.Epoch && g.Epoch >= t.floor {
+	for _, a := range v.attempts {
+		if a.view.Epoch == g.Epoch && g.Epoch >= v.floor {
 			return nil, nil, refused, nil // this host is entering another view of the same epoch
 		}
 	}
 	switch {
-	case g.Job != t.job:
+	case g.Job != v.job:
 		return nil, nil, refused, nil
-	case g.Epoch < t.floor || t.life.isOver():
+	case g.Epoch < v.floor || v.life.isOver():
 		return nil, nil, stale, nil
 	}
-	// An attempt that begins from now on finds the stream in t.parked.
+	// An attempt that begins from now on finds the stream in v.parked.
 	p := &parkedStream{peer: from, lineage: g.Lineage, claimed: make(chan *attempt, 1)}
-	t.parkLocked(p)
+	v.parkLocked(p)
 	return nil, p, accepted, nil
 }
 
 // awaitClaim returns the attempt that claims p. It returns nil if parkTime passes, the mesh
 // closes, or the peer parks too many other streams.
-func (t *viewTable) awaitClaim(p *parkedStream) *attempt {
+func (v *viewTable) awaitClaim(p *parkedStream) *attempt {
 	timer := time.NewTimer(parkTime)
 	defer timer.Stop()
 	select {
 	case a := <-p.claimed:
 		return a
 	case <-timer.C:
-	case <-t.life.ctx.Done():
+	case <-v.life.ctx.Done():
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.unparkLocked(p)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.unparkLocked(p)
 	return nil
 }
 
 // parkLocked adds p. If the peer has maxParked streams already, p replaces the oldest of them,
 // because the peer has probably given up on that stream.
-func (t *viewTable) parkLocked(p *parkedStream) {
+func (v *viewTable) parkLocked(p *parkedStream) {
 	var oldest *parkedStream
 	count := 0
 	// parked is sorted by age, so the first one of the peer is its oldest.
-	for _, o := range t.parked {
+	for _, o := range v.parked {
 		if o.peer != p.peer {
 			continue
 		}
@@ -190,16 +190,16 @@ func (t *viewTable) parkLocked(p *parkedStream) {
 			oldest = o
 		}
 	}
-	t.parked = append(t.parked, p)
+	v.parked = append(v.parked, p)
 	if count >= maxParked {
-		t.unparkLocked(oldest)
+		v.unparkLocked(oldest)
 		oldest.claimed <- nil // never blocks: the stream is not claimed, as it was in the table
 	}
 }
 
 // unparkLocked forgets p.
-func (t *viewTable) unparkLocked(p *parkedStream) {
-	t.parked = slices.DeleteFunc(t.parked, func(o *parkedStream) bool { return o == p })
+func (v *viewTable) unparkLocked(p *parkedStream) {
+	v.parked = slices.DeleteFunc(v.parked, func(o *parkedStream) bool { return o == p })
 }
 
 // maxPast is how many finished views are remembered. A rank that opens a lane for such a view gets
@@ -215,18 +215,18 @@ type pastView struct {
 }
 
 // retire forgets a view that is over, but remembers the cause. A second call has no effect.
-func (t *viewTable) retire(a *attempt, cause []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (v *viewTable) retire(a *attempt, cause []byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	hash := a.hello.Lineage
-	if t.attempts[hash] != a {
+	if v.attempts[hash] != a {
 		return
 	}
-	delete(t.attempts, hash)
-	t.past = append(t.past, pastView{hash, cause[:min(len(cause), maxCause)]})
-	if len(t.past) > maxPast {
+	delete(v.attempts, hash)
+	v.past = append(v.past, pastView{hash, cause[:min(len(cause), maxCause)]})
+	if len(v.past) > maxPast {
 		// A peer that asks for an older view gets the refusal stale.
-		t.past = t.past[1:]
+		v.past = v.past[1:]
 	}
 }
 
@@ -234,8 +234,8 @@ func (t *viewTable) retire(a *attempt, cause []byte) {
 const maxCause = 500
 
 // pastLocked returns the cause with which the view of this hash has ended, if it is remembered.
-func (t *viewTable) pastLocked(hash [32]byte) (cause []byte, ok bool) {
-	for _, p := range t.past {
+func (v *viewTable) pastLocked(hash [32]byte) (cause []byte, ok bool) {
+	for _, p := range v.past {
 		if p.hash == hash {
 			return p.cause, true
 		}

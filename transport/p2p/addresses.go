@@ -68,32 +68,32 @@ type addressBook struct {
 // exchange sends a member the addresses of this host, and records the addresses of other hosts from
 // the member's answer. With open it asks the member to listen on the network, and returns an error
 // if the member does not. changed reports whether the member itself has new addresses.
-func (b *addressBook) exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, answer book, err error) {
+func (a *addressBook) exchange(ctx context.Context, to elastic.ID, open bool) (changed bool, answer book, err error) {
 	id, err := idOf(string(to))
 	if err != nil {
 		return false, book{}, fmt.Errorf("p2p: exchange addresses: %w", err)
 	}
-	before := len(b.known(id))
-	err = b.retry(ctx, id, func(ctx context.Context) error {
-		answer, err = b.ask(ctx, id, book{Open: open, Addrs: map[elastic.ID][]string{b.self: b.own()}})
+	before := len(a.known(id))
+	err = a.retry(ctx, id, func(ctx context.Context) error {
+		answer, err = a.ask(ctx, id, book{Open: open, Addrs: map[elastic.ID][]string{a.self: a.own()}})
 		return err
 	})
 	if err != nil {
 		return false, book{}, fmt.Errorf("p2p: exchange addresses with %s: %w", to.Short(), err)
 	}
 	for who, addrs := range answer.Addrs {
-		b.learn(who, addrs)
+		a.learn(who, addrs)
 	}
 	if answer.Error != "" {
 		err = fmt.Errorf("p2p: exchange addresses with %s: %s", to.Short(), answer.Error)
 	}
-	return len(b.known(id)) != before, answer, err
+	return len(a.known(id)) != before, answer, err
 }
 
 // ask sends a message on a stream of its own and returns the answer. The exchange fails after
 // bookTime, or when ctx ends.
-func (b *addressBook) ask(ctx context.Context, id peer.ID, q book) (answer book, err error) {
-	err = b.dialer.exchange(ctx, id, addrsProtocol, func(s *lazyStream) error {
+func (a *addressBook) ask(ctx context.Context, id peer.ID, q book) (answer book, err error) {
+	err = a.dialer.exchange(ctx, id, addrsProtocol, func(s *lazyStream) error {
 		if err := s.SetDeadline(time.Now().Add(bookTime)); err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (b *addressBook) ask(ctx context.Context, id peer.ID, q book) (answer book,
 }
 
 // accept handles the stream of a member that asks for addresses.
-func (b *addressBook) accept(s network.Stream) {
+func (a *addressBook) accept(s network.Stream) {
 	defer s.Reset()
 	if s.SetDeadline(time.Now().Add(bookTime)) != nil {
 		return
@@ -120,35 +120,35 @@ func (b *addressBook) accept(s network.Stream) {
 		return
 	}
 	from := elastic.ID(s.Conn().RemotePeer().String())
-	b.learn(from, q.Addrs[from]) // the sender's claims about other hosts are ignored
+	a.learn(from, q.Addrs[from]) // the sender's claims about other hosts are ignored
 	var answer book
 	if q.Open {
-		answer.Error = b.openAsked()
+		answer.Error = a.openAsked()
 	}
-	answer.Addrs = b.all()
+	answer.Addrs = a.all()
 	if writeBook(s, answer) == nil && s.CloseWrite() == nil {
 		waitEnd(s)
 	}
 	if q.Open {
-		b.tasks.run(func() { b.askBack(from) })
+		a.tasks.run(func() { a.askBack(from) })
 	}
 }
 
 // askBack asks the member from, which has asked this host to open itself, for addresses: from asks
 // all members to open themselves, and so knows their present addresses.
-func (b *addressBook) askBack(from elastic.ID) {
-	ctx, cancel := context.WithTimeout(b.tasks.life, bookTime)
+func (a *addressBook) askBack(from elastic.ID) {
+	ctx, cancel := context.WithTimeout(a.tasks.life, bookTime)
 	defer cancel()
-	_, _, _ = b.exchange(ctx, from, false) // an error is harmless: this host knows the addresses in the view
+	_, _, _ = a.exchange(ctx, from, false) // an error is harmless: this host knows the addresses in the view
 }
 
 // openAsked opens this host at the request of a member. It returns "", or the reason why this host
 // was not opened, which the member reports to its user.
-func (b *addressBook) openAsked() string {
-	if b.onOpen == nil {
+func (a *addressBook) openAsked() string {
+	if a.onOpen == nil {
 		return "the program of this peer does not let members open it to the network"
 	}
-	if err := b.onOpen(); err != nil {
+	if err := a.onOpen(); err != nil {
 		return err.Error()
 	}
 	return ""
@@ -193,10 +193,10 @@ func decodeBook(text []byte) (book, error) {
 
 // all returns the addresses of this host and of all peers that it knows, by ID. Peers without a
 // known address are left out.
-func (b *addressBook) all() map[elastic.ID][]string {
-	all := map[elastic.ID][]string{b.self: b.own()}
-	for _, id := range b.gate.all() {
-		if known := b.known(id); len(known) > 0 {
+func (a *addressBook) all() map[elastic.ID][]string {
+	all := map[elastic.ID][]string{a.self: a.own()}
+	for _, id := range a.gate.all() {
+		if known := a.known(id); len(known) > 0 {
 			all[elastic.ID(id.String())] = known
 		}
 	}
@@ -265,16 +265,16 @@ func (b *addressBook) complete(members []elastic.Member) []elastic.Member {
 // connection with each member whose connection used a local address that is gone. It returns after
 // bookTime at the latest. A member that was not reached asks for the addresses itself when it tries
 // to reach this host.
-func (b *addressBook) announce() {
-	ctx, cancel := context.WithTimeout(b.tasks.life, bookTime)
+func (a *addressBook) announce() {
+	ctx, cancel := context.WithTimeout(a.tasks.life, bookTime)
 	defer cancel()
 	slots := make(chan struct{}, maxFirstDials)
 	var asking sync.WaitGroup
-	for _, id := range b.gate.all() {
+	for _, id := range a.gate.all() {
 		asking.Go(func() {
 			slots <- struct{}{} // each exchange may need a new connection
 			defer func() { <-slots }()
-			_, _, _ = b.exchange(ctx, elastic.ID(id.String()), false) // an error is harmless: the member asks for the addresses itself when it tries to reach this host
+			_, _, _ = a.exchange(ctx, elastic.ID(id.String()), false) // an error is harmless: the member asks for the addresses itself when it tries to reach this host
 		})
 	}
 	asking.Wait()

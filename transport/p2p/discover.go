@@ -79,8 +79,8 @@ type farNetwork struct {
 }
 
 // InterfaceListenAddresses implements network.Network.
-func (n farNetwork) InterfaceListenAddresses() ([]multiaddr.Multiaddr, error) {
-	return n.listener.farAddrs(), nil
+func (f farNetwork) InterfaceListenAddresses() ([]multiaddr.Multiaddr, error) {
+	return f.listener.farAddrs(), nil
 }
 
 // hints receives the results of multicast DNS and passes them on to found. mu also serializes the
@@ -96,23 +96,23 @@ type hints struct {
 
 // HandlePeerFound implements mdns.Notifee. mDNS calls it in goroutines that nobody waits for, so a
 // call may come after Discover has returned.
-func (n *hints) HandlePeerFound(info peer.AddrInfo) {
+func (h *hints) HandlePeerFound(info peer.AddrInfo) {
 	m := elastic.Member{ID: elastic.ID(info.ID.String())}
 	for _, a := range info.Addrs[:min(len(info.Addrs), maxHintAddrs)] {
 		if !manet.IsIPLoopback(a) {
 			m.Addrs = append(m.Addrs, a.String())
 		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.found != nil && m.ID != n.self && len(m.Addrs) > 0 {
-		n.found(m)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.found != nil && m.ID != h.self && len(m.Addrs) > 0 {
+		h.found(m)
 	}
 }
 
 // stop makes sure that found is not called any more. It waits for a call in progress.
-func (n *hints) stop() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.found = nil
+func (h *hints) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.found = nil
 }

@@ -118,13 +118,13 @@ type halfOpenScope struct {
 }
 
 // SetPeer implements network.ConnManagementScope.
-func (s *halfOpenScope) SetPeer(id peer.ID) error {
-	s.leave()
-	return s.ConnManagementScope.SetPeer(id)
+func (h *halfOpenScope) SetPeer(id peer.ID) error {
+	h.leave()
+	return h.ConnManagementScope.SetPeer(id)
 }
 
 // Done implements network.ConnManagementScope.
-func (s *halfOpenScope) Done() {
-	s.leave()
-	s.ConnManagementScope.Done()
+func (h *halfOpenScope) Done() {
+	h.leave()
+	h.ConnManagementScope.Done()
 }

@@ -52,36 +52,36 @@ func dig(t testing.TB, addr string) (*hole, string) {
 }
 
 // accept connects inbound connections with the host.
-func (w *hole) accept() {
+func (h *hole) accept() {
 	for {
-		in, err := w.listener.Accept()
+		in, err := h.listener.Accept()
 		if err != nil {
 			return
 		}
-		out, err := net.Dial("tcp", w.to)
+		out, err := net.Dial("tcp", h.to)
 		if err != nil {
 			_ = in.Close()
 			continue
 		}
-		w.mu.Lock()
-		w.conns = append(w.conns, in, out)
-		filled := w.filled
-		w.mu.Unlock()
-		w.working.Go(func() { w.copy(out, in, filled) })
-		w.working.Go(func() { w.copy(in, out, filled) })
+		h.mu.Lock()
+		h.conns = append(h.conns, in, out)
+		filled := h.filled
+		h.mu.Unlock()
+		h.working.Go(func() { h.copy(out, in, filled) })
+		h.working.Go(func() { h.copy(in, out, filled) })
 	}
 }
 
 // copy forwards the bytes of a connection once filled is closed: the hole's channel when the connection
 // was made. When the hole has opened again, copy drops the bytes.
-func (w *hole) copy(to, from net.Conn, filled chan struct{}) {
+func (h *hole) copy(to, from net.Conn, filled chan struct{}) {
 	<-filled
 	b := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(b)
-		w.mu.Lock()
-		lost := w.filled != filled
-		w.mu.Unlock()
+		h.mu.Lock()
+		lost := h.filled != filled
+		h.mu.Unlock()
 		if err == nil && !lost {
 			_, err = to.Write(b[:n])
 		}
@@ -95,31 +95,31 @@ func (w *hole) copy(to, from net.Conn, filled chan struct{}) {
 }
 
 // open drops all bytes from now on, and fill lets new connections through.
-func (w *hole) open() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.filled = make(chan struct{})
+func (h *hole) open() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.filled = make(chan struct{})
 }
 
-func (w *hole) fill() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	close(w.filled)
+func (h *hole) fill() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	close(h.filled)
 }
 
-func (w *hole) close() {
-	_ = w.listener.Close()
-	w.mu.Lock()
+func (h *hole) close() {
+	_ = h.listener.Close()
+	h.mu.Lock()
 	select {
-	case <-w.filled:
+	case <-h.filled:
 	default:
-		close(w.filled) // a failed test may not have called fill
+		close(h.filled) // a failed test may not have called fill
 	}
-	for _, c := range w.conns {
+	for _, c := range h.conns {
 		_ = c.Close()
 	}
-	w.mu.Unlock()
-	w.working.Wait()
+	h.mu.Unlock()
+	h.working.Wait()
 }
 
 // Send gives up a connection without acknowledgements within a second or two: it fails, and the

@@ -191,13 +191,13 @@ func (l *local) close() error {
 type localStream struct{ *colocated.Stream }
 
 // Peer implements mesh.Stream.
-func (s localStream) Peer() elastic.ID { return elastic.ID(s.Stream.Peer()) }
+func (l localStream) Peer() elastic.ID { return elastic.ID(l.Stream.Peer()) }
 
 // Path implements mesh.Stream.
-func (s localStream) Path() event.Path { return event.Path{Kind: "unix"} }
+func (l localStream) Path() event.Path { return event.Path{Kind: "unix"} }
 
 // Reset implements mesh.Stream.
-func (s localStream) Reset() error { return s.Close() }
+func (l localStream) Reset() error { return l.Close() }
 
 // localData is a localStream of kind Data. Its bytes go through conn, which also passes files.
 type localData struct {
@@ -218,24 +218,24 @@ func newLocalStream(s *colocated.Stream) mesh.Stream {
 }
 
 // Read implements io.Reader.
-func (s *localData) Read(b []byte) (int, error) {
-	if !s.confirmed {
-		if err := s.Confirm(); err != nil {
+func (l *localData) Read(b []byte) (int, error) {
+	if !l.confirmed {
+		if err := l.Confirm(); err != nil {
 			return 0, err
 		}
-		s.confirmed = true
+		l.confirmed = true
 	}
-	return s.conn.Read(b)
+	return l.conn.Read(b)
 }
 
 // Write implements io.Writer.
-func (s *localData) Write(b []byte) (int, error) { return s.conn.Write(b) }
+func (l *localData) Write(b []byte) (int, error) { return l.conn.Write(b) }
 
 // WriteTwo implements mesh.TwoWriter.
-func (s *localData) WriteTwo(head, body []byte) error { return s.conn.WriteTwo(head, body) }
+func (l *localData) WriteTwo(head, body []byte) error { return l.conn.WriteTwo(head, body) }
 
 // SendFiles implements mesh.FilePasser.
-func (s *localData) SendFiles(b []byte, files []*os.File) error { return s.conn.SendFiles(b, files) }
+func (l *localData) SendFiles(b []byte, files []*os.File) error { return l.conn.SendFiles(b, files) }
 
 // ReceiveFiles implements mesh.FilePasser.
-func (s *localData) ReceiveFiles(b []byte) ([]*os.File, error) { return s.conn.ReceiveFiles(b) }
+func (l *localData) ReceiveFiles(b []byte) ([]*os.File, error) { return l.conn.ReceiveFiles(b) }

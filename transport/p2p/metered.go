@@ -27,16 +27,16 @@ type meteredUpgrader struct {
 }
 
 // UpgradeGatedMaListener implements transport.Upgrader.
-func (u meteredUpgrader) UpgradeGatedMaListener(t transport.Transport, l transport.GatedMaListener) transport.Listener {
-	return u.Upgrader.UpgradeGatedMaListener(t, meteredListener{l, u.throttle})
+func (m meteredUpgrader) UpgradeGatedMaListener(t transport.Transport, l transport.GatedMaListener) transport.Listener {
+	return m.Upgrader.UpgradeGatedMaListener(t, meteredListener{l, m.throttle})
 }
 
 // Upgrade implements transport.Upgrader.
-func (u meteredUpgrader) Upgrade(ctx context.Context, t transport.Transport, raw manet.Conn, d network.Direction, id peer.ID,
+func (m meteredUpgrader) Upgrade(ctx context.Context, t transport.Transport, raw manet.Conn, d network.Direction, id peer.ID,
 	scope network.ConnManagementScope) (transport.CapableConn, error) {
-	c := newMeteredConn(raw, u.throttle)
-	end := u.handshakes.begin(id)
-	up, err := u.Upgrader.Upgrade(ctx, t, c, d, id, scope)
+	c := newMeteredConn(raw, m.throttle)
+	end := m.handshakes.begin(id)
+	up, err := m.Upgrader.Upgrade(ctx, t, c, d, id, scope)
 	end(err)
 	if err == nil {
 		c.identify(up.RemotePeer())
@@ -52,12 +52,12 @@ type meteredListener struct {
 }
 
 // Accept implements transport.GatedMaListener.
-func (l meteredListener) Accept() (manet.Conn, network.ConnManagementScope, error) {
-	raw, scope, err := l.GatedMaListener.Accept()
+func (m meteredListener) Accept() (manet.Conn, network.ConnManagementScope, error) {
+	raw, scope, err := m.GatedMaListener.Accept()
 	if err != nil {
 		return nil, nil, err
 	}
-	c := newMeteredConn(raw, l.throttle)
+	c := newMeteredConn(raw, m.throttle)
 	return c, meteredScope{scope, c}, nil
 }
 
@@ -69,9 +69,9 @@ type meteredScope struct {
 }
 
 // SetPeer implements network.ConnManagementScope.
-func (s meteredScope) SetPeer(id peer.ID) error {
-	s.conn.identify(id)
-	return s.ConnManagementScope.SetPeer(id)
+func (m meteredScope) SetPeer(id peer.ID) error {
+	m.conn.identify(id)
+	return m.ConnManagementScope.SetPeer(id)
 }
 
 // meteredConn is a connection whose reads wait while the peer's bucket is in debt. Before the peer
@@ -92,32 +92,32 @@ func newMeteredConn(raw manet.Conn, t *throttle) *meteredConn {
 }
 
 // identify sets the peer whose bucket pays.
-func (c *meteredConn) identify(id peer.ID) { c.peer.Store(&id) }
+func (m *meteredConn) identify(id peer.ID) { m.peer.Store(&id) }
 
 // Read implements net.Conn. It waits while the peer is in debt, and then charges the bytes and
 // readTokens.
-func (c *meteredConn) Read(b []byte) (int, error) {
-	id := c.peer.Load()
+func (m *meteredConn) Read(b []byte) (int, error) {
+	id := m.peer.Load()
 	if id == nil {
-		return c.Conn.Read(b)
+		return m.Conn.Read(b)
 	}
-	c.throttle.wait(*id, c.closed)
-	n, err := c.Conn.Read(b)
-	c.throttle.pay(*id, n+readTokens)
+	m.throttle.wait(*id, m.closed)
+	n, err := m.Conn.Read(b)
+	m.throttle.pay(*id, n+readTokens)
 	return n, err
 }
 
 // Write implements net.Conn. The bytes earn tokens for the peer.
-func (c *meteredConn) Write(b []byte) (int, error) {
-	n, err := c.Conn.Write(b)
-	if id := c.peer.Load(); id != nil {
-		c.throttle.pay(*id, -n/answerBytes)
+func (m *meteredConn) Write(b []byte) (int, error) {
+	n, err := m.Conn.Write(b)
+	if id := m.peer.Load(); id != nil {
+		m.throttle.pay(*id, -n/answerBytes)
 	}
 	return n, err
 }
 
 // Close implements net.Conn. It ends the wait of a reader for tokens; the read then fails.
-func (c *meteredConn) Close() error {
-	defer c.close()
-	return c.Conn.Close()
+func (m *meteredConn) Close() error {
+	defer m.close()
+	return m.Conn.Close()
 }

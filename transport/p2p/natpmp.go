@@ -91,12 +91,12 @@ func discoverPMP() (*pmpGateway, error) {
 
 // locate asks for the router's external address. The address may change at any time, for example at
 // the end of a provider's lease, so each renewal asks again.
-func (g *pmpGateway) locate() error {
-	a, err := g.client.GetExternalAddress()
+func (p *pmpGateway) locate() error {
+	a, err := p.client.GetExternalAddress()
 	if err != nil {
 		return fmt.Errorf("ask the router for its external address: %w", err)
 	}
-	g.outside = netip.AddrFrom4(a.ExternalIPAddress)
+	p.outside = netip.AddrFrom4(a.ExternalIPAddress)
 	return nil
 }
 
@@ -133,11 +133,11 @@ func (g *pmpGateway) AddMapping(_ context.Context, protocol string, port int) er
 }
 
 // GetMapping implements gateway.
-func (g *pmpGateway) GetMapping(protocol string, port int) (netip.AddrPort, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	at := g.granted[innerPort{protocol, uint16(port)}]
-	return netip.AddrPortFrom(g.outside, at.port), at.port != 0 && !g.outside.IsUnspecified()
+func (p *pmpGateway) GetMapping(protocol string, port int) (netip.AddrPort, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := p.granted[innerPort{protocol, uint16(port)}]
+	return netip.AddrPortFrom(p.outside, at.port), at.port != 0 && !p.outside.IsUnspecified()
 }
 
 // Close removes the mappings, by a request with the external port 0 and the lifetime 0 (RFC 6886,

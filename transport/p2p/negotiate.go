@@ -137,15 +137,15 @@ type upgradable struct {
 }
 
 // Upgrade implements mesh.Upgrader. The opener's offer has come with its hello.
-func (s upgradable) Upgrade(ctx context.Context, opener bool) (mesh.Stream, error) {
-	theirs, err := readOffer(s)
+func (u upgradable) Upgrade(ctx context.Context, opener bool) (mesh.Stream, error) {
+	theirs, err := readOffer(u)
 	if err != nil {
 		return nil, err
 	}
 	if opener {
-		return s.paths.negotiatePath(ctx, s.stream, theirs)
+		return u.paths.negotiatePath(ctx, u.stream, theirs)
 	}
-	return s.paths.answerOffer(ctx, s.stream, theirs)
+	return u.paths.answerOffer(ctx, u.stream, theirs)
 }
 
 // negotiatePath is the initiator's side of the negotiation. It returns the stream to use, which is

@@ -30,40 +30,40 @@ type fakeGateway struct {
 	passed  map[innerPort]int // connections
 }
 
-func (g *fakeGateway) AddMapping(_ context.Context, protocol string, port int) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (f *fakeGateway) AddMapping(_ context.Context, protocol string, port int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	p := innerPort{protocol, uint16(port)}
-	if g.refuses || g.granted[p] != nil {
+	if f.refuses || f.granted[p] != nil {
 		return nil // as libp2p's gateway does, which records that there is no mapping
 	}
-	l, err := new(net.ListenConfig).Listen(g.t.Context(), "tcp", outerIP+":0") // an address at which h itself does not listen
+	l, err := new(net.ListenConfig).Listen(f.t.Context(), "tcp", outerIP+":0") // an address at which h itself does not listen
 	if err != nil {
 		return err
 	}
-	if g.granted == nil {
-		g.granted, g.passed = make(map[innerPort]net.Listener), make(map[innerPort]int)
+	if f.granted == nil {
+		f.granted, f.passed = make(map[innerPort]net.Listener), make(map[innerPort]int)
 	}
-	g.granted[p] = l
-	go g.pass(l, p)
+	f.granted[p] = l
+	go f.pass(l, p)
 	return nil
 }
 
 // pass forwards connections until the listener is closed.
-func (g *fakeGateway) pass(l net.Listener, p innerPort) {
+func (f *fakeGateway) pass(l net.Listener, p innerPort) {
 	for {
 		out, err := l.Accept()
 		if err != nil {
 			return
 		}
-		in, err := new(net.Dialer).DialContext(g.t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
+		in, err := new(net.Dialer).DialContext(f.t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
 		if err != nil {
 			_ = out.Close()
 			continue
 		}
-		g.mu.Lock()
-		g.passed[p]++
-		g.mu.Unlock()
+		f.mu.Lock()
+		f.passed[p]++
+		f.mu.Unlock()
 		for _, way := range [][2]net.Conn{{out, in}, {in, out}} {
 			go func() {
 				_, _ = io.Copy(way[0], way[1])
@@ -73,24 +73,24 @@ func (g *fakeGateway) pass(l net.Listener, p innerPort) {
 	}
 }
 
-func (g *fakeGateway) GetMapping(protocol string, port int) (netip.AddrPort, bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	l := g.granted[innerPort{protocol, uint16(port)}]
+func (f *fakeGateway) GetMapping(protocol string, port int) (netip.AddrPort, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.granted[innerPort{protocol, uint16(port)}]
 	if l == nil {
 		return netip.AddrPort{}, false
 	}
 	return netip.MustParseAddrPort(l.Addr().String()), true
 }
 
-func (g *fakeGateway) Close() error {
-	g.mu.Lock()
-	for _, l := range g.granted {
+func (f *fakeGateway) Close() error {
+	f.mu.Lock()
+	for _, l := range f.granted {
 		_ = l.Close()
 	}
-	g.mu.Unlock()
-	if g.hang != nil {
-		<-g.hang
+	f.mu.Unlock()
+	if f.hang != nil {
+		<-f.hang
 	}
 	return nil
 }

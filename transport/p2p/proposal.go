@@ -61,10 +61,10 @@ func newLazyStream(s network.Stream, p protocol.ID) *lazyStream {
 
 // Read implements io.Reader. Without room in b it only waits until the other side has accepted the
 // protocol.
-func (s *lazyStream) Read(b []byte) (int, error) { return s.negotiated.Read(b) }
+func (l *lazyStream) Read(b []byte) (int, error) { return l.negotiated.Read(b) }
 
 // Write implements io.Writer.
-func (s *lazyStream) Write(b []byte) (int, error) { return s.negotiated.Write(b) }
+func (l *lazyStream) Write(b []byte) (int, error) { return l.negotiated.Write(b) }
 
 // propose sends the proposal of a newcomer's protocol and b in one write, and waits until the other
 // side has accepted the protocol. The error wraps ErrVersion if the other side answers with its own

@@ -58,9 +58,9 @@ type punchTalk struct {
 
 // end resets the stream, which tells the other side that the exchange is over. The other side waits
 // for the reset in waitEnd.
-func (t *punchTalk) end() {
-	t.stop()
-	_ = t.s.Reset()
+func (p *punchTalk) end() {
+	p.stop()
+	_ = p.s.Reset()
 }
 
 // ask sends a question on a new stream, over an existing connection, and returns the answer. The

@@ -115,7 +115,7 @@ func (p *puncher) make() (*punchSocket, error) {
 
 // listen adds a QUIC transport to libp2p that uses the socket. libp2p would open a socket of its
 // own; the override returns this socket instead, once.
-func (s *punchSocket) listen(at netip.AddrPort) error {
+func (p *punchSocket) listen(at netip.AddrPort) error {
 	var reset, token [32]byte
 	_, _ = rand.Read(reset[:]) // never fails
 	_, _ = rand.Read(token[:])
@@ -126,22 +126,22 @@ func (s *punchSocket) listen(at netip.AddrPort) error {
 			return nil, errors.New("the only UDP socket is in use already")
 		}
 		given = true
-		return s.Socket, nil
+		return p.Socket, nil
 	}))
 	if err != nil {
 		return err
 	}
-	s.manager = manager
-	t, err := libp2pquic.NewTransport(s.p.key, manager, nil, s.p.gate, s.p.limits)
+	p.manager = manager
+	t, err := libp2pquic.NewTransport(p.p.key, manager, nil, p.p.gate, p.p.limits)
 	if err == nil {
-		err = s.p.swarm.AddTransport(t)
+		err = p.p.swarm.AddTransport(t)
 	}
 	var a multiaddr.Multiaddr
 	if err == nil {
 		a, err = quicAddr(at)
 	}
 	if err == nil {
-		err = s.p.swarm.AddListenAddr(a)
+		err = p.p.swarm.AddListenAddr(a)
 	}
 	if err != nil {
 		return errors.Join(err, manager.Close())
@@ -171,21 +171,21 @@ func (p *puncher) place() (ip netip.Addr, port uint16, ok bool) {
 // gather returns the candidates of this host for a peer: its own addresses (host candidates of
 // ICE), and its external addresses as members see them (server-reflexive candidates). The result is
 // cached for seenTime. Own addresses are of use if both hosts are behind the same router.
-func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
-	s.gathering.Lock()
-	defer s.gathering.Unlock()
+func (p *punchSocket) gather(ctx context.Context, from peer.ID) seen {
+	p.gathering.Lock()
+	defer p.gathering.Unlock()
 	// gathering is held while members are asked: a concurrent attempt waits for the lock, and then
 	// uses the cached result.
-	if time.Since(s.lastAt) < seenTime {
-		return s.last
+	if time.Since(p.lastAt) < seenTime {
+		return p.last
 	}
 	var all seen
-	for _, a := range s.p.host.Addrs() {
-		if at := udpOf(a); at.IsValid() && (s.p.loopback || !at.Addr().IsLoopback()) {
+	for _, a := range p.p.host.Addrs() {
+		if at := udpOf(a); at.IsValid() && (p.p.loopback || !at.Addr().IsLoopback()) {
 			all.addrs = append(all.addrs, at)
 		}
 	}
-	external := s.observe(ctx, from)
+	external := p.observe(ctx, from)
 	// Members that see the same address and another port reveal a router with address-dependent
 	// mapping (symmetric, RFC 4787): the port that the peer will see cannot be predicted. external is
 	// sorted, so that the ports of one address are neighbours.
@@ -197,7 +197,7 @@ func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 	}
 	all.nobody = len(external) == 0
 	if !all.nobody { // a result without an observer is not cached, so that the next attempt asks again
-		s.last, s.lastAt = all, time.Now()
+		p.last, p.lastAt = all, time.Now()
 	}
 	return all
 }
@@ -206,16 +206,16 @@ func (s *punchSocket) gather(ctx context.Context, from peer.ID) seen {
 // addresses sorted. Members that do not answer within observeTime are left out. It asks several
 // members, because the answers also show whether the router takes another port for each
 // destination.
-func (s *punchSocket) observe(ctx context.Context, except peer.ID) (external []netip.AddrPort) {
-	ctx, cancel := context.WithTimeout(ctx, s.p.slowness*observeTime)
+func (p *punchSocket) observe(ctx context.Context, except peer.ID) (external []netip.AddrPort) {
+	ctx, cancel := context.WithTimeout(ctx, p.p.slowness*observeTime)
 	defer cancel()
 	var asking sync.WaitGroup
 	var mu sync.Mutex
 	// The peer of the attempt is left out: this host reaches it only through a relay, so it cannot
 	// observe.
-	for _, c := range s.p.relays.candidates(except, maxObservers) {
+	for _, c := range p.p.relays.candidates(except, maxObservers) {
 		asking.Go(func() {
-			at, err := s.observeBy(ctx, c)
+			at, err := p.observeBy(ctx, c)
 			if err != nil {
 				return // another member may answer
 			}
@@ -231,9 +231,9 @@ func (s *punchSocket) observe(ctx context.Context, except peer.ID) (external []n
 
 // observeBy asks the member at the other end of a connection: first, over that connection, to
 // accept requests with a fresh credential, and then by UDP for the address that it sees.
-func (s *punchSocket) observeBy(ctx context.Context, c network.Conn) (netip.AddrPort, error) {
+func (p *punchSocket) observeBy(ctx context.Context, c network.Conn) (netip.AddrPort, error) {
 	ask := punchAsk{Credential: punch.NewCredential()}
-	talk, answer, err := s.p.ask(ctx, c.RemotePeer(), ask)
+	talk, answer, err := p.p.ask(ctx, c.RemotePeer(), ask)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
@@ -243,5 +243,5 @@ func (s *punchSocket) observeBy(ctx context.Context, c network.Conn) (netip.Addr
 	if !ok || !ip.Is4() {
 		return netip.AddrPort{}, errNoIPv4
 	}
-	return s.Observe(ctx, ask.Credential, netip.AddrPortFrom(ip, answer.Port))
+	return p.Observe(ctx, ask.Credential, netip.AddrPortFrom(ip, answer.Port))
 }

@@ -76,9 +76,9 @@ type fallback struct {
 }
 
 // Path implements mesh.Stream.
-func (s fallback) Path() event.Path {
-	p := s.stream.Path()
-	p.Why = s.why
+func (f fallback) Path() event.Path {
+	p := f.stream.Path()
+	p.Why = f.why
 	return p
 }
 

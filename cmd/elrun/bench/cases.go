@@ -31,13 +31,13 @@ type benchCase[T dtype.Number] struct {
 }
 
 // free frees the shared vectors. No rank may be in a call with them.
-func (k *benchCase[T]) free(c *collective.Comm) error {
-	for _, v := range k.shared {
+func (b *benchCase[T]) free(c *collective.Comm) error {
+	for _, v := range b.shared {
 		if err := collective.Free(c, v); err != nil {
 			return err
 		}
 	}
-	k.shared = nil
+	b.shared = nil
 	return nil
 }
 
@@ -84,74 +84,74 @@ func newCase[T dtype.Number](cfg Config, c *collective.Comm, bytes int, op colle
 // n ranks. A rank must receive at least this fraction in a call that divides a vector among the
 // ranks, and twice this fraction in an allreduce (reduce-scatter and allgather). The bus bandwidth
 // is defined by this fraction.
-func (b *caseBuilder[T]) share() float64 { return float64(b.n-1) / float64(b.n) }
+func (c *caseBuilder[T]) share() float64 { return float64(c.n-1) / float64(c.n) }
 
 // pair returns vectors of the given lengths, with dst <= src. If inPlace is set, the first vector
 // is the beginning of the second.
-func (b *caseBuilder[T]) pair(dst, src int) (d, s []T) {
+func (c *caseBuilder[T]) pair(dst, src int) (d, s []T) {
 	s = make([]T, src)
-	if b.inPlace {
+	if c.inPlace {
 		return s[:dst], s
 	}
 	return make([]T, dst), s
 }
 
-// vector returns a vector for a reduction. It records an error in b.err.
-func (b *caseBuilder[T]) vector(n int) []T {
-	if !b.alloc {
+// vector returns a vector for a reduction. It records an error in c.err.
+func (c *caseBuilder[T]) vector(n int) []T {
+	if !c.alloc {
 		return make([]T, n)
 	}
-	v, err := collective.Alloc[T](b.c, n)
+	v, err := collective.Alloc[T](c.c, n)
 	if err != nil {
-		b.err = errors.Join(b.err, err)
+		c.err = errors.Join(c.err, err)
 		return make([]T, n) // newCase reports the error
 	}
-	b.shared = append(b.shared, v)
+	c.shared = append(c.shared, v)
 	return v
 }
 
 // reduction builds the calls that reduce. The spans say how many ranks contribute to each element
 // of the result: all ranks, in a scan the ranks up to this one, and in an exclusive scan the ranks
 // before this one.
-func (b *caseBuilder[T]) reduction(name string) benchCase[T] {
-	k := benchCase[T]{whole: b.count, factor: 1}
-	k.src = b.vector(b.count)
-	if k.dst = k.src; !b.inPlace {
-		k.dst = b.vector(b.count)
+func (c *caseBuilder[T]) reduction(name string) benchCase[T] {
+	k := benchCase[T]{whole: c.count, factor: 1}
+	k.src = c.vector(c.count)
+	if k.dst = k.src; !c.inPlace {
+		k.dst = c.vector(c.count)
 	}
-	k.spans = []span{{end: b.count, ranks: b.n}}
+	k.spans = []span{{end: c.count, ranks: c.n}}
 	switch name {
 	case "allreduce":
-		k.factor = 2 * b.share()
-		k.do = func(ctx context.Context, dst, src []T) error { return collective.AllReduce(ctx, b.c, dst, src, b.op) }
+		k.factor = 2 * c.share()
+		k.do = func(ctx context.Context, dst, src []T) error { return collective.AllReduce(ctx, c.c, dst, src, c.op) }
 	case "reduce":
-		if b.rank != root {
+		if c.rank != root {
 			k.spans = nil
 		}
 		k.do = func(ctx context.Context, dst, src []T) error {
-			return collective.Reduce(ctx, b.c, dst, src, b.op, root)
+			return collective.Reduce(ctx, c.c, dst, src, c.op, root)
 		}
 	case "scan":
-		k.spans[0].ranks = b.rank + 1
-		k.do = func(ctx context.Context, dst, src []T) error { return collective.Scan(ctx, b.c, dst, src, b.op) }
+		k.spans[0].ranks = c.rank + 1
+		k.do = func(ctx context.Context, dst, src []T) error { return collective.Scan(ctx, c.c, dst, src, c.op) }
 	case "exscan":
 		// Rank 0 has no ranks before it: the call leaves its dst unchanged, so nothing is
 		// checked.
-		if k.spans[0].ranks = b.rank; b.rank == 0 {
+		if k.spans[0].ranks = c.rank; c.rank == 0 {
 			k.spans = nil
 		}
-		k.do = func(ctx context.Context, dst, src []T) error { return collective.ExScan(ctx, b.c, dst, src, b.op) }
+		k.do = func(ctx context.Context, dst, src []T) error { return collective.ExScan(ctx, c.c, dst, src, c.op) }
 	case "reducescatter":
 		// collective.Chunk gives the part of each rank, as in ReduceScatter, so src may have any
 		// length.
-		first, end := collective.Chunk(b.count, b.n, b.rank)
-		k.factor = b.share()
-		if k.dst = k.dst[:end-first]; b.inPlace {
+		first, end := collective.Chunk(c.count, c.n, c.rank)
+		k.factor = c.share()
+		if k.dst = k.dst[:end-first]; c.inPlace {
 			k.dst = k.src[first:end]
 		}
-		k.spans = []span{{end: end - first, offset: first, ranks: b.n}}
+		k.spans = []span{{end: end - first, offset: first, ranks: c.n}}
 		k.do = func(ctx context.Context, dst, src []T) error {
-			return collective.ReduceScatter(ctx, b.c, dst, src, b.op)
+			return collective.ReduceScatter(ctx, c.c, dst, src, c.op)
 		}
 	}
 	return k
@@ -159,79 +159,79 @@ func (b *caseBuilder[T]) reduction(name string) benchCase[T] {
 
 // parts builds the calls in which each rank has an equal part of a vector. Result.Bytes counts
 // all parts together, as in nccl-tests.
-func (b *caseBuilder[T]) parts(name string) benchCase[T] {
-	part := max(1, b.count/b.n)
-	whole := part * b.n
-	k := benchCase[T]{whole: whole, factor: b.share()}
+func (c *caseBuilder[T]) parts(name string) benchCase[T] {
+	part := max(1, c.count/c.n)
+	whole := part * c.n
+	k := benchCase[T]{whole: whole, factor: c.share()}
 	switch name {
 	case "allgather", "gather":
 		k.dst, k.src = make([]T, whole), make([]T, part)
-		if b.inPlace {
-			k.src = k.dst[b.rank*part : (b.rank+1)*part]
+		if c.inPlace {
+			k.src = k.dst[c.rank*part : (c.rank+1)*part]
 		}
-		for r := range b.n {
+		for r := range c.n {
 			k.spans = append(k.spans, span{first: r * part, end: (r + 1) * part, from: r})
 		}
 		if name == "allgather" {
 			// Every rank gets the whole vector, so each rank checks all spans.
-			k.do = func(ctx context.Context, dst, src []T) error { return collective.AllGather(ctx, b.c, dst, src) }
+			k.do = func(ctx context.Context, dst, src []T) error { return collective.AllGather(ctx, c.c, dst, src) }
 			return k
 		}
-		if b.rank != root {
+		if c.rank != root {
 			// Only root receives. At other ranks dst is unused, and has nothing to check.
 			k.spans = nil
 		}
-		k.do = func(ctx context.Context, dst, src []T) error { return collective.Gather(ctx, b.c, dst, src, root) }
+		k.do = func(ctx context.Context, dst, src []T) error { return collective.Gather(ctx, c.c, dst, src, root) }
 	case "scatter":
-		k.dst, k.src = b.pair(part, whole)
-		k.spans = []span{{end: part, offset: b.rank * part, from: root}}
-		if b.inPlace && b.rank != root { // only root has the vector
+		k.dst, k.src = c.pair(part, whole)
+		k.spans = []span{{end: part, offset: c.rank * part, from: root}}
+		if c.inPlace && c.rank != root { // only root has the vector
 			k.dst = make([]T, part)
 		}
-		k.do = func(ctx context.Context, dst, src []T) error { return collective.Scatter(ctx, b.c, dst, src, root) }
+		k.do = func(ctx context.Context, dst, src []T) error { return collective.Scatter(ctx, c.c, dst, src, root) }
 	case "alltoall":
-		if b.inPlace {
+		if c.inPlace {
 			return benchCase[T]{}
 		}
-		k.dst, k.src = b.pair(whole, whole)
-		for r := range b.n {
-			k.spans = append(k.spans, span{first: r * part, end: (r + 1) * part, offset: b.rank * part, from: r})
+		k.dst, k.src = c.pair(whole, whole)
+		for r := range c.n {
+			k.spans = append(k.spans, span{first: r * part, end: (r + 1) * part, offset: c.rank * part, from: r})
 		}
-		k.do = func(ctx context.Context, dst, src []T) error { return collective.AllToAll(ctx, b.c, dst, src) }
+		k.do = func(ctx context.Context, dst, src []T) error { return collective.AllToAll(ctx, c.c, dst, src) }
 	}
 	return k
 }
 
 // others builds the calls without reduction on undivided vectors.
-func (b *caseBuilder[T]) others(name string) benchCase[T] {
-	k := benchCase[T]{whole: b.count, factor: 1}
+func (c *caseBuilder[T]) others(name string) benchCase[T] {
+	k := benchCase[T]{whole: c.count, factor: 1}
 	switch name {
 	case "barrier":
 		k.whole = 0
-		k.do = func(ctx context.Context, _, _ []T) error { return collective.Barrier(ctx, b.c) }
+		k.do = func(ctx context.Context, _, _ []T) error { return collective.Barrier(ctx, c.c) }
 	case "broadcast": // always in place; root's vector is the source
-		k.dst = make([]T, b.count)
-		if b.rank == root {
+		k.dst = make([]T, c.count)
+		if c.rank == root {
 			k.src = k.dst
 		}
-		k.spans = []span{{end: b.count, from: root}}
-		k.do = func(ctx context.Context, dst, _ []T) error { return collective.Broadcast(ctx, b.c, dst, root) }
+		k.spans = []span{{end: c.count, from: root}}
+		k.do = func(ctx context.Context, dst, _ []T) error { return collective.Broadcast(ctx, c.c, dst, root) }
 	case "sendrecv":
-		if b.inPlace {
+		if c.inPlace {
 			return benchCase[T]{}
 		}
-		k.dst, k.src = b.pair(b.count, b.count)
-		k.spans = []span{{end: b.count, from: (b.rank + b.n - 1) % b.n}}
-		k.do = b.sendRecv
+		k.dst, k.src = c.pair(c.count, c.count)
+		k.spans = []span{{end: c.count, from: (c.rank + c.n - 1) % c.n}}
+		k.do = c.sendRecv
 	}
 	return k
 }
 
 // sendRecv sends a vector to the right neighbour and receives a vector from the left. The send is
 // nonblocking, because all ranks send first: blocking sends of large vectors would deadlock.
-func (b *caseBuilder[T]) sendRecv(ctx context.Context, dst, src []T) error {
-	h := collective.ISend(ctx, b.c, (b.rank+1)%b.n, 0, src)
-	err := collective.Recv(ctx, b.c, (b.rank+b.n-1)%b.n, 0, dst)
+func (c *caseBuilder[T]) sendRecv(ctx context.Context, dst, src []T) error {
+	h := collective.ISend(ctx, c.c, (c.rank+1)%c.n, 0, src)
+	err := collective.Recv(ctx, c.c, (c.rank+c.n-1)%c.n, 0, dst)
 	return errors.Join(err, h.Wait(ctx))
 }
 

@@ -51,10 +51,10 @@ func newNet(seed uint64, n int) *network {
 }
 
 // waits lets a rank wait in a call for other ranks, or compute if there are none.
-func (w *network) waits(rank int, call uint32, others ...int) {
-	x := &w.nodes[rank].wait
+func (n *network) waits(rank int, call uint32, others ...int) {
+	x := &n.nodes[rank].wait
 	x.Forget()
-	*x = Wait{Envelope: transport.Envelope{Seq: call}, For: others, Since: w.now, Blocking: true}
+	*x = Wait{Envelope: transport.Envelope{Seq: call}, For: others, Since: n.now, Blocking: true}
 }
 
 func (nd *node) position(e transport.Envelope, _ int) Position {
@@ -68,21 +68,21 @@ func (nd *node) position(e transport.Envelope, _ int) Position {
 }
 
 // run lets virtual time pass.
-func (w *network) run(t *testing.T, d time.Duration) {
+func (n *network) run(t *testing.T, d time.Duration) {
 	t.Helper()
 	const tick = 10 * time.Millisecond
-	for end := w.now + d; w.now < end; w.now += tick {
-		for w.deliver(t) {
+	for end := n.now + d; n.now < end; n.now += tick {
+		for n.deliver(t) {
 		}
-		if w.now%(50*time.Millisecond) != 0 {
+		if n.now%(50*time.Millisecond) != 0 {
 			continue
 		}
-		for _, nd := range w.nodes {
+		for _, nd := range n.nodes {
 			if x := &nd.wait; !nd.stopped {
-				if x.Waits() && (w.now-x.Asked() >= AskAfter || nd.chase.HasUnasked(x, w.now)) {
-					nd.chase.Ask(x, w.now)
+				if x.Waits() && (n.now-x.Asked() >= AskAfter || nd.chase.HasUnasked(x, n.now)) {
+					nd.chase.Ask(x, n.now)
 				}
-				nd.chase.SendNews(nil, nd.position, w.now)
+				nd.chase.SendNews(nil, nd.position, n.now)
 			}
 		}
 	}
@@ -90,33 +90,33 @@ func (w *network) run(t *testing.T, d time.Duration) {
 
 // deliver delivers the signals that are due, and reports whether there were any. Each rank asks few
 // ranks and tells few news, so that few signals are under way at any time.
-func (w *network) deliver(t *testing.T) bool {
+func (n *network) deliver(t *testing.T) bool {
 	t.Helper()
-	due := slices.Clone(w.flying)
-	w.flying = slices.DeleteFunc(w.flying, func(f flying) bool { return f.at <= w.now })
-	due = slices.DeleteFunc(due, func(f flying) bool { return f.at > w.now })
-	if len(due) > 20*len(w.nodes) {
-		t.Fatalf("at %v %d signals arrive at once at %d ranks", w.now, len(due), len(w.nodes))
+	due := slices.Clone(n.flying)
+	n.flying = slices.DeleteFunc(n.flying, func(f flying) bool { return f.at <= n.now })
+	due = slices.DeleteFunc(due, func(f flying) bool { return f.at > n.now })
+	if len(due) > 20*len(n.nodes) {
+		t.Fatalf("at %v %d signals arrive at once at %d ranks", n.now, len(due), len(n.nodes))
 	}
 	for _, f := range due {
-		nd := w.nodes[f.to]
+		nd := n.nodes[f.to]
 		if nd.stopped {
 			continue
 		}
-		s, err := Decode(f.data, len(w.nodes))
+		s, err := Decode(f.data, len(n.nodes))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if s.Kind == Ask {
-			nd.chase.Answer(f.from, &s, nd.position(s.Envelope, f.from), w.now)
+			nd.chase.Answer(f.from, &s, nd.position(s.Envelope, f.from), n.now)
 			continue
 		}
 		x := &nd.wait
 		if !x.Waits() || x.Seq != s.Seq {
 			x = nil
 		}
-		nd.chase.RecordTell(f.from, &s, x, false, w.now)
-		nd.chase.SendNews(x, nd.position, w.now)
+		nd.chase.RecordTell(f.from, &s, x, false, n.now)
+		nd.chase.SendNews(x, nd.position, n.now)
 	}
 	return len(due) > 0
 }
@@ -125,7 +125,7 @@ func (w *network) deliver(t *testing.T) bool {
 // its chains of waits reach, the silent ranks and the ranks that do not wait.
 type twin struct{ silent, absent []int }
 
-func (w *network) twin(rank int) (out twin) {
+func (n *network) twin(rank int) (out twin) {
 	seen := make(map[int]bool)
 	var visit func(r int)
 	visit = func(r int) {
@@ -133,7 +133,7 @@ func (w *network) twin(rank int) (out twin) {
 			return
 		}
 		seen[r] = true
-		nd := w.nodes[r]
+		nd := n.nodes[r]
 		switch {
 		case nd.stopped:
 			out.silent = append(out.silent, r)
@@ -152,14 +152,14 @@ func (w *network) twin(rank int) (out twin) {
 
 // cycle returns the cycle that is reached from a rank along the first rank of each Wait.For, with
 // the lowest rank first. mixed reports whether the calls in the cycle differ.
-func (w *network) cycle(rank int) (ring []int, mixed bool) {
-	for range w.nodes {
-		rank = w.nodes[rank].wait.For[0]
+func (n *network) cycle(rank int) (ring []int, mixed bool) {
+	for range n.nodes {
+		rank = n.nodes[rank].wait.For[0]
 	}
 	for first := rank; ; {
 		ring = append(ring, rank)
-		next := w.nodes[rank].wait.For[0]
-		mixed = mixed || w.nodes[rank].wait.Seq != w.nodes[next].wait.Seq
+		next := n.nodes[rank].wait.For[0]
+		mixed = mixed || n.nodes[rank].wait.Seq != n.nodes[next].wait.Seq
 		if rank = next; rank == first {
 			break
 		}
@@ -169,17 +169,17 @@ func (w *network) cycle(rank int) (ring []int, mixed bool) {
 }
 
 // check compares the ranks that each rank blames with the result of twin.
-func (w *network) check(single bool) error {
-	for rank, nd := range w.nodes {
+func (n *network) check(single bool) error {
+	for rank, nd := range n.nodes {
 		if nd.stopped || !nd.wait.Waits() {
 			continue
 		}
-		got, why := nd.chase.Blame(&nd.wait, w.now)
-		want := w.twin(rank)
+		got, why := nd.chase.Blame(&nd.wait, n.now)
+		want := n.twin(rank)
 		var ring []int
 		mixed := false
 		if single && len(want.silent)+len(want.absent) == 0 {
-			ring, mixed = w.cycle(rank)
+			ring, mixed = n.cycle(rank)
 		}
 		ok := false
 		switch {
@@ -197,7 +197,7 @@ func (w *network) check(single bool) error {
 			ok = why == Inside || why == Slow // signals were lost before
 		}
 		if !ok {
-			return fmt.Errorf("at %v rank %d blames %v (%d), end %+v; want %+v, round %v, mixed %v", w.now, rank, got, why, nd.chase.End(&nd.wait, w.now), want, ring, mixed)
+			return fmt.Errorf("at %v rank %d blames %v (%d), end %+v; want %+v, round %v, mixed %v", n.now, rank, got, why, nd.chase.End(&nd.wait, n.now), want, ring, mixed)
 		}
 	}
 	return nil

@@ -162,11 +162,11 @@ func (l *Limit) ResetStep(now time.Duration) { l.stepBegin = l.inCalls(now) }
 type sample struct{ duration, at, halfLife time.Duration }
 
 // value returns the decayed value at now.
-func (l sample) value(now time.Duration) time.Duration {
-	if l.duration == 0 {
+func (s sample) value(now time.Duration) time.Duration {
+	if s.duration == 0 {
 		return 0
 	}
-	return time.Duration(float64(l.duration) * decay(now-l.at, l.halfLife))
+	return time.Duration(float64(s.duration) * decay(now-s.at, s.halfLife))
 }
 
 // idleTime is the usual pause of this rank between calls: a decaying mean in which each pause
@@ -178,18 +178,18 @@ type idleTime struct {
 
 // record records a pause. The pause is clipped, so that a single long pause changes the mean only
 // as much as a few usual pauses.
-func (p *idleTime) record(d time.Duration) {
-	d = min(d, idleFactor*p.mean()+After)
+func (i *idleTime) record(d time.Duration) {
+	d = min(d, idleFactor*i.mean()+After)
 	f, s := decay(d, halfLife), d.Seconds()
-	p.sum, p.squares = f*p.sum+s, f*p.squares+s*s
+	i.sum, i.squares = f*i.sum+s, f*i.squares+s*s
 }
 
 // mean returns the weighted mean, 0 before the first pause.
-func (p *idleTime) mean() time.Duration {
-	if p.sum <= 0 {
+func (i *idleTime) mean() time.Duration {
+	if i.sum <= 0 {
 		return 0
 	}
-	return time.Duration(p.squares / p.sum * float64(time.Second))
+	return time.Duration(i.squares / i.sum * float64(time.Second))
 }
 
 // decay returns the fraction that is left of a value after a time, for a half-life.

@@ -23,17 +23,17 @@ type NeverLevelError struct {
 }
 
 // Error returns the rates and the distance.
-func (e *NeverLevelError) Error() string {
+func (n *NeverLevelError) Error() string {
 	why := "updates come faster than this peer applies them"
-	if e.Gone {
+	if n.Gone {
 		why = "no donor has the updates that are needed"
 	}
 	return fmt.Sprintf("transfer: %v: %d steps behind, %s; updates: %.3g bytes/s made, %.3g received",
-		ErrNeverLevel, e.Behind, why, e.Needed, e.Measured)
+		ErrNeverLevel, n.Behind, why, n.Needed, n.Measured)
 }
 
 // Unwrap returns ErrNeverLevel.
-func (e *NeverLevelError) Unwrap() error { return ErrNeverLevel }
+func (n *NeverLevelError) Unwrap() error { return ErrNeverLevel }
 
 // Following is the state and the callbacks of Follow. All callbacks run in the goroutine of Follow.
 type Following struct {

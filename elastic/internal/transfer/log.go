@@ -18,7 +18,7 @@ type updateLog struct {
 func newUpdateLog(max int64) updateLog { return updateLog{max: max, base: -1} }
 
 // last returns the step of the newest update, or base.
-func (l *updateLog) last() int64 { return l.base + int64(len(l.entries)) }
+func (u *updateLog) last() int64 { return u.base + int64(len(u.entries)) }
 
 // append appends the update of a step. If the step does not follow the last step the log is cleared
 // first, as a gap makes earlier updates useless. The oldest updates are dropped until the others
@@ -35,25 +35,25 @@ func (l *updateLog) append(step int64, u *slabs) {
 }
 
 // dropOldest removes the oldest update.
-func (l *updateLog) dropOldest() {
-	l.bytes -= l.entries[0].memory()
-	l.entries[0] = nil
-	l.entries = l.entries[1:]
-	l.base++
+func (u *updateLog) dropOldest() {
+	u.bytes -= u.entries[0].memory()
+	u.entries[0] = nil
+	u.entries = u.entries[1:]
+	u.base++
 }
 
 // trim removes the updates up to a step, which no newcomer needs.
-func (l *updateLog) trim(step int64) {
-	for len(l.entries) > 0 && l.base < step {
-		l.dropOldest()
+func (u *updateLog) trim(step int64) {
+	for len(u.entries) > 0 && u.base < step {
+		u.dropOldest()
 	}
 }
 
 // covers reports whether the log can bring a peer from one step, given as after, to the committed
 // step, given as at. The update of the committed step itself may still be missing: it is appended
 // only after the donor has stored the committed step.
-func (l *updateLog) covers(after, at int64) bool {
-	return after >= l.base && (after < l.last() || after >= at-1)
+func (u *updateLog) covers(after, at int64) bool {
+	return after >= u.base && (after < u.last() || after >= at-1)
 }
 
 // after returns the updates after a step: at most count of them, which together have about the
@@ -100,9 +100,9 @@ func (l *updateLog) copies(after, at int64) [][]byte {
 
 // lowest returns the lowest step from which the log can bring a peer to the step at. If the log can
 // do so from no earlier step the result is at.
-func (l *updateLog) lowest(at int64) int64 {
-	if l.base < 0 || l.last() < at {
+func (u *updateLog) lowest(at int64) int64 {
+	if u.base < 0 || u.last() < at {
 		return at
 	}
-	return min(l.base, at)
+	return min(u.base, at)
 }

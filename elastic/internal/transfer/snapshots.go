@@ -31,14 +31,14 @@ func newSnapshots(most, chunk int) snapshots {
 }
 
 // full reports whether no other snapshot can be ordered.
-func (l *snapshots) full() bool { return len(l.by) >= l.most }
+func (s *snapshots) full() bool { return len(s.by) >= s.most }
 
 // order makes a snapshot of a step in the phase wanted, unless the step has a snapshot already.
-func (l *snapshots) order(step int64) {
-	if l.by[step] != nil {
+func (s *snapshots) order(step int64) {
+	if s.by[step] != nil {
 		return
 	}
-	l.by[step] = &snapshot{step: step, data: slabs{size: l.chunk}}
+	s.by[step] = &snapshot{step: step, data: slabs{size: s.chunk}}
 }
 
 // wanted returns the snapshot of a step if the owner has to write it, or nil.
@@ -70,10 +70,10 @@ func (l *snapshots) trim(needed map[int64]bool) int64 {
 }
 
 // miss drops the wanted snapshots of steps before at, and reports whether there were any.
-func (l *snapshots) miss(at int64) (missed bool) {
-	for step := range l.by {
-		if step < at && l.wanted(step) != nil {
-			delete(l.by, step)
+func (s *snapshots) miss(at int64) (missed bool) {
+	for step := range s.by {
+		if step < at && s.wanted(step) != nil {
+			delete(s.by, step)
 			missed = true
 		}
 	}

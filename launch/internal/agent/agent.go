@@ -84,24 +84,24 @@ func newHostAgent(in io.Reader, out io.Writer) *hostAgent {
 
 // serve carries out the launcher's frames until the launcher has ended. It also returns when no
 // frame has come for SilencePeriod while no peer is running.
-func (a *hostAgent) serve() error {
+func (h *hostAgent) serve() error {
 	looks := time.NewTicker(proc.LookPeriod)
 	defer looks.Stop()
-	a.looks = looks.C
+	h.looks = looks.C
 	done := make(chan struct{})
 	// Closing done ends the goroutine of read if serve returns early: read may block on a frame
 	// that serve does not receive.
 	defer close(done)
-	go a.read(done)
+	go h.read(done)
 	for {
-		f, err := a.next()
+		f, err := h.next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return err
 		}
-		if err := a.handle(f); err != nil {
+		if err := h.handle(f); err != nil {
 			return err
 		}
 	}
@@ -109,11 +109,11 @@ func (a *hostAgent) serve() error {
 
 // read passes frames to next until the launcher ends, or until the first frame after the channel
 // done was closed.
-func (a *hostAgent) read(done <-chan struct{}) {
+func (h *hostAgent) read(done <-chan struct{}) {
 	for {
-		f, err := a.in.Next()
+		f, err := h.in.Next()
 		select {
-		case a.incoming <- incoming{f, err}:
+		case h.incoming <- incoming{f, err}:
 		case <-done:
 			return
 		}
@@ -149,53 +149,53 @@ func (a *hostAgent) next() (wire.Frame, error) {
 
 // idle reports whether no peer is running. An agent with peers keeps running when the launcher is
 // silent, because it has to report how the peers end.
-func (a *hostAgent) idle() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.peers) == 0
+func (h *hostAgent) idle() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.peers) == 0
 }
 
 // handle carries out one frame. An error ends the connection.
-func (a *hostAgent) handle(f wire.Frame) error {
+func (h *hostAgent) handle(f wire.Frame) error {
 	// Frames about the host.
 	switch {
 	case f.Begin != nil:
-		return a.begin(*f.Begin)
+		return h.begin(*f.Begin)
 	case len(f.Probe) > 0:
-		r := a.probe.dial(f.Probe)
-		return a.out.Write(wire.Frame{Report: wire.Report{Probed: &r}})
+		r := h.probe.dial(f.Probe)
+		return h.out.Write(wire.Frame{Report: wire.Report{Probed: &r}})
 	case f.Doctor:
 		ctx, cancel := context.WithTimeout(context.Background(), wire.DoctorPeriod)
 		defer cancel()
-		checks := a.doctor(ctx)
-		return a.out.Write(wire.Frame{Report: wire.Report{Findings: &wire.Findings{Checks: checks, Clock: time.Now()}}})
+		checks := h.doctor(ctx)
+		return h.out.Write(wire.Frame{Report: wire.Report{Findings: &wire.Findings{Checks: checks, Clock: time.Now()}}})
 	case f.Ended != nil:
 		_ = ctl.WriteEnded(*f.Ended) // errors are ignored, as in runner.recordEnd
 		return nil
 	case f.Spawn != nil:
-		return a.spawn(f.Index, *f.Spawn)
+		return h.spawn(f.Index, *f.Spawn)
 	}
 	// Frames about a peer. The peer may have ended while the frame was in flight.
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	p := a.peers[f.Index]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.peers[f.Index]
 	switch {
 	case p == nil && f.Ask != nil:
-		return a.out.Write(wire.Frame{Index: f.Index, Report: wire.Report{Answer: &wire.AskAnswer{Seq: f.Ask.Seq, Reply: wire.Reply{Error: "the peer has ended"}}}})
+		return h.out.Write(wire.Frame{Index: f.Index, Report: wire.Report{Answer: &wire.AskAnswer{Seq: f.Ask.Seq, Reply: wire.Reply{Error: "the peer has ended"}}}})
 	case p == nil && f.Input != nil:
-		return a.out.Write(wire.Frame{Index: f.Index, Report: wire.Report{Taken: &wire.InputTaken{Closed: true}}})
+		return h.out.Write(wire.Frame{Index: f.Index, Report: wire.Report{Taken: &wire.InputTaken{Closed: true}}})
 	case p == nil: // the peer has ended
 	case f.Ask != nil:
-		at := ctl.SocketName{Job: a.order.Job, Index: f.Index, PID: p.PID()}
-		a.work.Go(func() { a.askPeer(f.Index, at, *f.Ask) })
+		at := ctl.SocketName{Job: h.order.Job, Index: f.Index, PID: p.PID()}
+		h.work.Go(func() { h.askPeer(f.Index, at, *f.Ask) })
 	case f.Input != nil:
-		a.work.Go(func() { a.giveInput(p, *f.Input) }) // ends with the process
+		h.work.Go(func() { h.giveInput(p, *f.Input) }) // ends with the process
 	case f.Message != nil:
 		p.Send(*f.Message)
 	case f.Look:
 		r, _ := p.Look()
 		p.Halted = r.On
-		return a.out.Write(wire.Frame{Index: f.Index, Report: wire.Report{Halt: &r}})
+		return h.out.Write(wire.Frame{Index: f.Index, Report: wire.Report{Halt: &r}})
 	case f.Signal != nil && f.Signal.Ask:
 		p.Ask(f.Signal.Signal)
 	case f.Signal != nil:
@@ -205,19 +205,19 @@ func (a *hostAgent) handle(f wire.Frame) error {
 }
 
 // lookAll reports which peers are stopped, or were continued since the last look.
-func (a *hostAgent) lookAll() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for i, p := range a.peers {
+func (h *hostAgent) lookAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, p := range h.peers {
 		if r, _ := p.Look(); r.On || p.Halted {
 			p.Halted = r.On
-			_ = a.out.Write(wire.Frame{Index: i, Report: wire.Report{Halt: &r}}) // an error means that the launcher is gone
+			_ = h.out.Write(wire.Frame{Index: i, Report: wire.Report{Halt: &r}}) // an error means that the launcher is gone
 		}
 	}
 }
 
 // askPeer sends a request to the control socket of a peer, and the answer to the launcher.
-func (a *hostAgent) askPeer(index int, at ctl.SocketName, o wire.AskOrder) {
+func (h *hostAgent) askPeer(index int, at ctl.SocketName, o wire.AskOrder) {
 	var what wire.Request
 	err := json.Unmarshal(o.Line, &what)
 	var r wire.Reply
@@ -229,77 +229,77 @@ func (a *hostAgent) askPeer(index int, at ctl.SocketName, o wire.AskOrder) {
 	if err != nil {
 		r = wire.Reply{Error: err.Error()}
 	}
-	_ = a.out.Write(wire.Frame{Index: index, Report: wire.Report{Answer: &wire.AskAnswer{Seq: o.Seq, Reply: r}}}) // an error means that the launcher is gone
+	_ = h.out.Write(wire.Frame{Index: index, Report: wire.Report{Answer: &wire.AskAnswer{Seq: o.Seq, Reply: r}}}) // an error means that the launcher is gone
 }
 
 // begin prepares to start peers, and reports success or the cause of the failure to the launcher.
-func (a *hostAgent) begin(o wire.BeginOrder) error {
+func (h *hostAgent) begin(o wire.BeginOrder) error {
 	if o.Protocol != wire.AgentProtocol {
 		return fmt.Errorf("%w: protocol %d, this elrun has %d", wire.ErrFrame, o.Protocol, wire.AgentProtocol)
 	}
-	a.order = o
-	err := a.prepare()
+	h.order = o
+	err := h.prepare()
 	if err == nil {
-		a.probe, err = listenProbe()
+		h.probe, err = listenProbe()
 	}
 	if err != nil {
-		return a.out.Write(wire.Frame{Report: wire.Report{Refused: err.Error()}})
+		return h.out.Write(wire.Frame{Report: wire.Report{Refused: err.Error()}})
 	}
-	return a.out.Write(wire.Frame{Report: wire.Report{Prepared: &wire.Preparation{Addrs: a.probe.addrs}}})
+	return h.out.Write(wire.Frame{Report: wire.Report{Prepared: &wire.Preparation{Addrs: h.probe.addrs}}})
 }
 
 // prepare finds the working folder and the program. Its error messages are for the user who typed
 // the command.
-func (a *hostAgent) prepare() error {
-	if dir := string(a.order.Dir); dir != "" {
+func (h *hostAgent) prepare() error {
+	if dir := string(h.order.Dir); dir != "" {
 		if err := os.Chdir(dir); err != nil {
 			return fmt.Errorf("no working folder %s (%w): make it there, or name another by --dir", dir, say.Cause(err))
 		}
 	}
 	// The program is elrun itself, a copy from the launcher, or a program of this host.
 	switch {
-	case a.order.Program == "":
+	case h.order.Program == "":
 		return nil
-	case a.order.Self:
+	case h.order.Self:
 		self, err := os.Executable()
-		a.path = self
+		h.path = self
 		return err
-	case a.order.Copy:
-		return a.requestProgram()
+	case h.order.Copy:
+		return h.requestProgram()
 	}
-	path, err := proc.FindProgram(string(a.order.Program))
+	path, err := proc.FindProgram(string(h.order.Program))
 	if err != nil {
 		return fmt.Errorf("%s; --copy copies it there", strings.TrimPrefix(err.Error(), "launch: "))
 	}
-	a.path = path
+	h.path = path
 	// A program with a path must be the same build on all hosts.
-	if a.order.SHA256 == "" {
+	if h.order.SHA256 == "" {
 		return nil
 	}
 	switch sum, err := proc.HashFile(path); {
 	case err != nil:
 		return err
-	case sum != a.order.SHA256:
-		return fmt.Errorf("its %s differs from the one here: copy this one there, or use --copy", a.order.Program)
+	case sum != h.order.SHA256:
+		return fmt.Errorf("its %s differs from the one here: copy this one there, or use --copy", h.order.Program)
 	}
 	return nil
 }
 
 // requestProgram asks the launcher for the program, unless the cache has a copy.
-func (a *hostAgent) requestProgram() error {
+func (h *hostAgent) requestProgram() error {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return fmt.Errorf("no folder for copies of programs: %w", err)
 	}
 	// The hash becomes part of a path, so check that it has the form of a hash.
 	all := filepath.Join(cache, "elrun")
-	if len(a.order.SHA256) != hex.EncodedLen(sha256.Size) || strings.Trim(a.order.SHA256, "0123456789abcdef") != "" {
-		return fmt.Errorf("hash %q of the program: want %d digits of 0-9 and a-f", a.order.SHA256, hex.EncodedLen(sha256.Size))
+	if len(h.order.SHA256) != hex.EncodedLen(sha256.Size) || strings.Trim(h.order.SHA256, "0123456789abcdef") != "" {
+		return fmt.Errorf("hash %q of the program: want %d digits of 0-9 and a-f", h.order.SHA256, hex.EncodedLen(sha256.Size))
 	}
 	// A copy of an earlier job is used again if it is intact.
-	dir := filepath.Join(all, a.order.SHA256)
-	a.path = filepath.Join(dir, filepath.Base(string(a.order.Program)))
-	if sum, err := proc.HashFile(a.path); err == nil && sum == a.order.SHA256 {
+	dir := filepath.Join(all, h.order.SHA256)
+	h.path = filepath.Join(dir, filepath.Base(string(h.order.Program)))
+	if sum, err := proc.HashFile(h.path); err == nil && sum == h.order.SHA256 {
 		now := time.Now()
 		_ = os.Chtimes(dir, now, now) // marks the copy as used, for removeOldCopies
 		return nil
@@ -308,7 +308,7 @@ func (a *hostAgent) requestProgram() error {
 		return fmt.Errorf("copy the program: %w", err)
 	}
 	removeOldCopies(all, dir)
-	if err := a.out.Write(wire.Frame{Report: wire.Report{Need: true}}); err != nil {
+	if err := h.out.Write(wire.Frame{Report: wire.Report{Need: true}}); err != nil {
 		return err
 	}
 	// The copy gets its final name only when it is complete and has the right hash.
@@ -317,7 +317,7 @@ func (a *hostAgent) requestProgram() error {
 		return fmt.Errorf("copy the program: %w", err)
 	}
 	defer os.Remove(f.Name()) // fails if the file was renamed
-	err = a.readProgram(f)
+	err = h.readProgram(f)
 	if err = cmp.Or(err, f.Chmod(0o700), f.Close()); err != nil {
 		return fmt.Errorf("copy the program: %w", err)
 	}
@@ -325,18 +325,18 @@ func (a *hostAgent) requestProgram() error {
 	if err != nil {
 		return fmt.Errorf("copy the program: %w", err)
 	}
-	if sum != a.order.SHA256 {
-		return fmt.Errorf("copy the program: the copy has the hash %s, want %s: start the job again", sum, a.order.SHA256)
+	if sum != h.order.SHA256 {
+		return fmt.Errorf("copy the program: the copy has the hash %s, want %s: start the job again", sum, h.order.SHA256)
 	}
-	return os.Rename(f.Name(), a.path)
+	return os.Rename(f.Name(), h.path)
 }
 
 // readProgram receives the program and writes it to f. After a write error it still receives the
 // remaining parts.
-func (a *hostAgent) readProgram(f *os.File) error {
+func (h *hostAgent) readProgram(f *os.File) error {
 	var failed error
 	for {
-		p, err := a.next()
+		p, err := h.next()
 		switch {
 		case err != nil:
 			return err
@@ -369,55 +369,55 @@ func removeOldCopies(all, keep string) {
 
 // spawn starts a peer, or reports the cause of the failure to the launcher. The first spawn closes
 // the probe, because the hosts test their connections only before it.
-func (a *hostAgent) spawn(index int, o wire.SpawnOrder) error {
-	a.probe.close()
-	cmd := exec.Command(a.path, wire.Convert[string](a.order.Args)...)
+func (h *hostAgent) spawn(index int, o wire.SpawnOrder) error {
+	h.probe.close()
+	cmd := exec.Command(h.path, wire.Convert[string](h.order.Args)...)
 	// The program sees the name that the user gave, not the path of the copy on this host.
-	cmd.Args[0] = string(a.order.Program)
-	cmd.Env = proc.BoundProcessors(append(append(os.Environ(), wire.Convert[string](a.order.Env)...), o.Env...), o.Peers)
-	r := &relay{a: a, index: index}
+	cmd.Args[0] = string(h.order.Program)
+	cmd.Env = proc.BoundProcessors(append(append(os.Environ(), wire.Convert[string](h.order.Env)...), o.Env...), o.Peers)
+	r := &relay{a: h, index: index}
 	p, err := proc.StartLocal(index, o.Peers, cmd, o.Input, r, nil)
 	if err != nil {
-		err = proc.StartError(string(a.order.Program), err)
-		return a.out.Write(wire.Frame{Index: index, Report: wire.Report{Refused: strings.TrimPrefix(err.Error(), "launch: ")}})
+		err = proc.StartError(string(h.order.Program), err)
+		return h.out.Write(wire.Frame{Index: index, Report: wire.Report{Refused: strings.TrimPrefix(err.Error(), "launch: ")}})
 	}
-	r.p, p.Words = p, &a.words
-	a.mu.Lock()
-	a.peers[index] = p
-	a.mu.Unlock()
-	a.work.Go(p.Watch)
+	r.p, p.Words = p, &h.words
+	h.mu.Lock()
+	h.peers[index] = p
+	h.mu.Unlock()
+	h.work.Go(p.Watch)
 	return nil
 }
 
 // forwardSignals passes signals to this process on to the peers.
-func (a *hostAgent) forwardSignals(ctx context.Context, signals <-chan os.Signal) {
+func (h *hostAgent) forwardSignals(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case s := <-signals:
 			if sig, ok := s.(syscall.Signal); ok {
-				a.recordSignal(sig) // before ask: the peer may have it, too, and end at once
-				a.each(func(p *proc.Local) { p.Ask(sig) })
+				h.recordSignal(sig) // before ask: the peer may have it, too, and end at once
+				h.each(func(p *proc.Local) { p.Ask(sig) })
 			}
 		}
 	}
 }
 
 // recordSignal records a signal that asks all peers to leave.
-func (a *hostAgent) recordSignal(sig syscall.Signal) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (h *hostAgent) recordSignal(sig syscall.Signal) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if sig == syscall.SIGTERM || sig == syscall.SIGINT || sig == syscall.SIGHUP {
-		a.asked = sig
+		h.asked = sig
 	}
 }
 
 // each calls f for every running peer, and holds mu meanwhile.
-func (a *hostAgent) each(f func(p *proc.Local)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, p := range a.peers {
+func (h *hostAgent) each(f func(p *proc.Local)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.peers {
 		f(p)
 	}
 }
@@ -425,18 +425,18 @@ func (a *hostAgent) each(f func(p *proc.Local)) {
 // end waits until no peer is left, after the launcher has ended. Unless the peers shall go on
 // without a launcher (detach), end closes the peers' sockets, so that they leave, and kills the
 // remaining peers after the launcher's grace period.
-func (a *hostAgent) end() {
-	a.probe.close()
-	if !a.order.Detach {
-		a.each((*proc.Local).Abandon)
-		late := time.AfterFunc(a.order.GraceOrDefault(), func() { a.each(func(p *proc.Local) { p.Signal(syscall.SIGKILL) }) })
+func (h *hostAgent) end() {
+	h.probe.close()
+	if !h.order.Detach {
+		h.each((*proc.Local).Abandon)
+		late := time.AfterFunc(h.order.GraceOrDefault(), func() { h.each(func(p *proc.Local) { p.Signal(syscall.SIGKILL) }) })
 		defer late.Stop()
 	}
-	a.work.Wait()
+	h.work.Wait()
 }
 
 // giveInput gives a peer on this host a part of its input, and reports when the peer has taken it.
-func (a *hostAgent) giveInput(p *proc.Local, part wire.InputPart) {
+func (h *hostAgent) giveInput(p *proc.Local, part wire.InputPart) {
 	err := p.Input(part.Data)
-	_ = a.out.Write(wire.Frame{Index: p.Index, Report: wire.Report{Taken: &wire.InputTaken{Closed: err != nil}}}) // an error means that the launcher is gone
+	_ = h.out.Write(wire.Frame{Index: p.Index, Report: wire.Report{Taken: &wire.InputTaken{Closed: err != nil}}}) // an error means that the launcher is gone
 }

@@ -213,29 +213,29 @@ const (
 )
 
 // isLauncher reports whether the socket is that of a launcher.
-func (n SocketName) isLauncher() bool { return n.Index == LauncherIndex }
+func (s SocketName) isLauncher() bool { return s.Index == LauncherIndex }
 
 // String returns job/index.pid, job/launcher or job/launcher.pid, the last part of the address. No
 // job name contains the separator.
-func (n SocketName) String() string {
+func (s SocketName) String() string {
 	switch {
-	case !n.isLauncher():
-		return fmt.Sprintf("%s/%d.%d", n.Job, n.Index, n.PID)
-	case n.PID == 0:
-		return n.Job + "/" + launcherWord
+	case !s.isLauncher():
+		return fmt.Sprintf("%s/%d.%d", s.Job, s.Index, s.PID)
+	case s.PID == 0:
+		return s.Job + "/" + launcherWord
 	}
-	return fmt.Sprintf("%s/%s.%d", n.Job, launcherWord, n.PID)
+	return fmt.Sprintf("%s/%s.%d", s.Job, launcherWord, s.PID)
 }
 
 // owner describes the process behind the socket for people.
-func (n SocketName) owner() string {
+func (s SocketName) owner() string {
 	switch {
-	case !n.isLauncher():
-		return fmt.Sprintf("peer %d (pid %d)", n.Index, n.PID)
-	case n.PID == 0:
+	case !s.isLauncher():
+		return fmt.Sprintf("peer %d (pid %d)", s.Index, s.PID)
+	case s.PID == 0:
 		return "the elrun that began the job"
 	}
-	return fmt.Sprintf("the elrun that joined the job (pid %d)", n.PID)
+	return fmt.Sprintf("the elrun that joined the job (pid %d)", s.PID)
 }
 
 // ParseSocketName is the inverse of String.

@@ -101,7 +101,7 @@ func makePrivate(dir string) error {
 }
 
 // file returns the name of the socket's file, which is String with ':' in place of '/'.
-func (n SocketName) file() string { return strings.Replace(n.String(), "/", ":", 1) }
+func (s SocketName) file() string { return strings.Replace(s.String(), "/", ":", 1) }
 
 // Listen opens the socket in the first directory where this succeeds. If another process
 // listens under a name without a process ID, the error wraps syscall.EADDRINUSE.

@@ -149,7 +149,7 @@ func (h *Host) Connect(ctx context.Context, p Plan) error {
 type hostError struct{ text string }
 
 // Error implements error.
-func (e *hostError) Error() string { return e.text }
+func (h *hostError) Error() string { return h.text }
 
 // maxGreeting bounds the number of lines before the agent's first line: shells may write
 // greetings.
@@ -260,9 +260,9 @@ type resetWriter struct {
 }
 
 // Write implements io.Writer.
-func (p *resetWriter) Write(b []byte) (int, error) {
-	p.limit.Reset(p.timeout)
-	return p.w.Write(b)
+func (r *resetWriter) Write(b []byte) (int, error) {
+	r.limit.Reset(r.timeout)
+	return r.w.Write(b)
 }
 
 // reachable asks the host to connect to other hosts, and returns the result.
@@ -304,25 +304,25 @@ type tailBuffer struct {
 const tailSize = 8 << 10
 
 // Write implements io.Writer. It never fails.
-func (l *tailBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.text = append(l.text, b...)
-	l.text = l.text[max(0, len(l.text)-tailSize):]
+func (t *tailBuffer) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, b...)
+	t.text = t.text[max(0, len(t.text)-tailSize):]
 	return len(b), nil
 }
 
 // String returns the kept text.
-func (l *tailBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return string(l.text)
+func (t *tailBuffer) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.text)
 }
 
 // last returns the last line that is not empty, without spaces at its ends.
-func (l *tailBuffer) last() string {
+func (t *tailBuffer) last() string {
 	said := ""
-	for line := range strings.Lines(l.String()) {
+	for line := range strings.Lines(t.String()) {
 		said = cmp.Or(strings.TrimSpace(line), said)
 	}
 	return said

@@ -49,22 +49,22 @@ func NewConnects(p Plan, orphans *proc.ChildReaper) *Connects {
 
 // add begins to connect to the host of an order. from is the index of the peer that passed the
 // order on. The result is sent on results. It is an error if the host is already being connected.
-func (a *Connects) add(o wire.ScaleOrder, from int) error {
+func (c *Connects) add(o wire.ScaleOrder, from int) error {
 	if _, err := spec.AddHost(nil, spec.Host{Name: o.Host}); err != nil {
 		return err
 	}
-	if a.pending[o.Host] != nil {
+	if c.pending[o.Host] != nil {
 		return fmt.Errorf("host %s is being connected already", o.Host)
 	}
-	d := Connect{Host: NewHost(spec.Host{Name: o.Host, Slots: max(1, o.Peers)}, a.orphans), Order: o, From: from, begun: time.Now()}
-	a.pending[o.Host] = &d
+	d := Connect{Host: NewHost(spec.Host{Name: o.Host, Slots: max(1, o.Peers)}, c.orphans), Order: o, From: from, begun: time.Now()}
+	c.pending[o.Host] = &d
 	// The goroutine works on a copy: the loop changes the entry in pending while the attempt runs.
 	done := d
-	a.work.Go(func() {
-		done.Err = done.Host.Connect(a.ctx, a.plan)
+	c.work.Go(func() {
+		done.Err = done.Host.Connect(c.ctx, c.plan)
 		select {
-		case a.results <- done:
-		case <-a.ctx.Done():
+		case c.results <- done:
+		case <-c.ctx.Done():
 			// The job has ended meanwhile: nobody else would end the agent of this connection.
 			if done.Err == nil {
 				done.Host.hangUp()
@@ -76,9 +76,9 @@ func (a *Connects) add(o wire.ScaleOrder, from int) error {
 
 // overdue returns the orders that have waited for their host for longer than answerDelay and
 // have no answer yet, and marks them as answered.
-func (a *Connects) overdue(now time.Time) []Connect {
+func (c *Connects) overdue(now time.Time) []Connect {
 	var out []Connect
-	for _, d := range a.pending {
+	for _, d := range c.pending {
 		if !d.answered && now.Sub(d.begun) > answerDelay {
 			d.answered = true
 			out = append(out, *d)
@@ -89,10 +89,10 @@ func (a *Connects) overdue(now time.Time) []Connect {
 
 // stop cancels the attempts and waits for them. It accepts a nil receiver, which has no attempts:
 // DoctorHosts adds no hosts.
-func (a *Connects) stop() {
-	if a == nil {
+func (c *Connects) stop() {
+	if c == nil {
 		return
 	}
-	a.cancel()
-	a.work.Wait()
+	c.cancel()
+	c.work.Wait()
 }

@@ -283,9 +283,9 @@ type remote struct {
 // serve opens a control socket on this host for the peer, so that elrun status and other commands
 // see the peer here. An error is ignored: for example, the peer's own socket may be visible on this
 // host.
-func (p *remote) serve() {
-	if p.control == nil {
-		p.control, _ = ctl.Serve(ctl.SocketName{Job: p.h.job, Index: p.index, PID: p.PID()}, p)
+func (r *remote) serve() {
+	if r.control == nil {
+		r.control, _ = ctl.Serve(ctl.SocketName{Job: r.h.job, Index: r.index, PID: r.PID()}, r)
 	}
 }
 
@@ -325,62 +325,62 @@ func (p *remote) Answer(ctx context.Context, line []byte) wire.Reply {
 }
 
 // End implements ctl.Responder.
-func (p *remote) End() { p.Ask(syscall.SIGTERM) }
+func (r *remote) End() { r.Ask(syscall.SIGTERM) }
 
 // answered passes an answer to the request that waits for it.
-func (p *remote) answered(a wire.AskAnswer) {
-	p.asking.Lock()
-	defer p.asking.Unlock()
-	if answer := p.asked[a.Seq]; answer != nil {
+func (r *remote) answered(a wire.AskAnswer) {
+	r.asking.Lock()
+	defer r.asking.Unlock()
+	if answer := r.asked[a.Seq]; answer != nil {
 		answer <- a.Reply
-		delete(p.asked, a.Seq)
+		delete(r.asked, a.Seq)
 	}
 }
 
 // isDone reports whether no more frames come from the process.
-func (p *remote) isDone() bool { return p.exited && p.ended[wire.ToStdout] && p.ended[wire.ToStderr] }
+func (r *remote) isDone() bool { return r.exited && r.ended[wire.ToStdout] && r.ended[wire.ToStderr] }
 
 // exit handles the end of the process.
-func (p *remote) exit(e spec.Exit) {
-	p.exited = true
-	if p.control != nil {
-		_ = p.control.Close() // waiting requests get no answer
+func (r *remote) exit(e spec.Exit) {
+	r.exited = true
+	if r.control != nil {
+		_ = r.control.Close() // waiting requests get no answer
 	}
-	p.to.Ended(e)
+	r.to.Ended(e)
 }
 
 // endOutput reports the end of an output stream, once.
-func (p *remote) endOutput(t wire.Target) {
-	if !p.ended[t] {
-		p.ended[t] = true
-		p.to.OutputEnd(t)
+func (r *remote) endOutput(t wire.Target) {
+	if !r.ended[t] {
+		r.ended[t] = true
+		r.to.OutputEnd(t)
 	}
 }
 
 // abort reports to the receiver each end that is not reported yet: of the process, with e as its
 // Exit, and of its output streams.
-func (p *remote) abort(e spec.Exit) {
-	if !p.exited {
-		p.exit(e)
+func (r *remote) abort(e spec.Exit) {
+	if !r.exited {
+		r.exit(e)
 	}
-	p.endOutput(wire.ToStdout)
-	p.endOutput(wire.ToStderr)
+	r.endOutput(wire.ToStdout)
+	r.endOutput(wire.ToStderr)
 }
 
 // Watch implements proc.Process.
-func (p *remote) Watch() { <-p.done }
+func (r *remote) Watch() { <-r.done }
 
 // Send implements proc.Process.
-func (p *remote) Send(m wire.Message) { p.h.send(wire.Frame{Index: p.index, Message: &m}) }
+func (r *remote) Send(m wire.Message) { r.h.send(wire.Frame{Index: r.index, Message: &m}) }
 
 // Signal implements proc.Process.
-func (p *remote) Signal(sig syscall.Signal) {
-	p.h.send(wire.Frame{Index: p.index, Order: wire.Order{Signal: &wire.SignalOrder{Signal: sig}}})
+func (r *remote) Signal(sig syscall.Signal) {
+	r.h.send(wire.Frame{Index: r.index, Order: wire.Order{Signal: &wire.SignalOrder{Signal: sig}}})
 }
 
 // Ask implements proc.Process.
-func (p *remote) Ask(sig syscall.Signal) {
-	p.h.send(wire.Frame{Index: p.index, Order: wire.Order{Signal: &wire.SignalOrder{Signal: sig, Ask: true}}})
+func (r *remote) Ask(sig syscall.Signal) {
+	r.h.send(wire.Frame{Index: r.index, Order: wire.Order{Signal: &wire.SignalOrder{Signal: sig, Ask: true}}})
 }
 
 // Input implements proc.Process.
@@ -397,13 +397,13 @@ func (p *remote) Input(part []byte) error {
 }
 
 // SetPID implements proc.Process. It does nothing: the agent keeps the process ID.
-func (p *remote) SetPID(int) {}
+func (r *remote) SetPID(int) {}
 
 // PID implements proc.Process.
-func (p *remote) PID() int {
-	p.h.mu.Lock()
-	defer p.h.mu.Unlock()
-	return p.processID
+func (r *remote) PID() int {
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
+	return r.processID
 }
 
 // Look implements proc.Process.

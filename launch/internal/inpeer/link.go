@@ -118,27 +118,27 @@ func newAgent(conn net.Conn, exit func(int)) *Link {
 
 // Hello registers this peer with the launcher and waits for the order that says how to join. An
 // abort is an error that wraps ErrLauncher.
-func (a *Link) Hello(ctx context.Context, job string, self elastic.Member) (wire.StartOrder, error) {
+func (l *Link) Hello(ctx context.Context, job string, self elastic.Member) (wire.StartOrder, error) {
 	// Set the reducer before the message is sent, because the events of elastic.Join, such as the
 	// first view, follow the answer.
-	a.mu.Lock()
-	a.reducer = newReducer(job, self)
-	a.mu.Unlock()
-	a.passWord()
-	a.Post(wire.Message{Hello: &self}, wire.Result)
+	l.mu.Lock()
+	l.reducer = newReducer(job, self)
+	l.mu.Unlock()
+	l.passWord()
+	l.Post(wire.Message{Hello: &self}, wire.Result)
 	select {
-	case m := <-a.answer:
+	case m := <-l.answer:
 		switch {
 		case m.Finished:
 			return wire.StartOrder{}, elastic.ErrFinished
 		case m.Start == nil:
 			return wire.StartOrder{}, fmt.Errorf("%w: %s", ErrLauncher, cmp.Or(m.Abort, "it has no job for this peer"))
 		}
-		a.mu.Lock()
-		a.reducer.self.Launcher, a.reducer.self.PID = m.Start.PID, os.Getpid()
-		a.mu.Unlock()
+		l.mu.Lock()
+		l.reducer.self.Launcher, l.reducer.self.PID = m.Start.PID, os.Getpid()
+		l.mu.Unlock()
 		return *m.Start, nil
-	case <-a.LauncherGone.Done():
+	case <-l.LauncherGone.Done():
 		return wire.StartOrder{}, fmt.Errorf("%w: its process has ended", ErrLauncher)
 	case <-ctx.Done():
 		return wire.StartOrder{}, fmt.Errorf("wait for the other peers: %w", context.Cause(ctx))
@@ -146,50 +146,50 @@ func (a *Link) Hello(ctx context.Context, job string, self elastic.Member) (wire
 }
 
 // renew tells the launcher the new identity of this peer.
-func (a *Link) renew(self elastic.Member) {
-	a.mu.Lock()
-	if a.reducer != nil {
-		a.reducer.renew(self)
+func (l *Link) renew(self elastic.Member) {
+	l.mu.Lock()
+	if l.reducer != nil {
+		l.reducer.renew(self)
 	}
-	a.mu.Unlock()
-	a.Post(wire.Message{Renew: &self}, wire.Result)
+	l.mu.Unlock()
+	l.Post(wire.Message{Renew: &self}, wire.Result)
 }
 
 // refusedVersion tells the launcher that a newcomer of another version of elrun was refused.
-func (a *Link) refusedVersion(err error) {
-	a.Post(wire.Message{Note: wire.ClipNote("a peer that wanted to join is refused: " + inner(err))}, wire.History)
+func (l *Link) refusedVersion(err error) {
+	l.Post(wire.Message{Note: wire.ClipNote("a peer that wanted to join is refused: " + inner(err))}, wire.History)
 }
 
 // suspect reports a silent member to the launcher. It does not block, and the message may be
 // dropped.
-func (a *Link) suspect(id elastic.ID) {
+func (l *Link) suspect(id elastic.ID) {
 	if line, err := (wire.Message{Suspect: id}).Encode(); err == nil {
-		a.out.Add(line, wire.Transient)
+		l.out.Add(line, wire.Transient)
 	}
 }
 
 // scale asks the launcher for h.Slots peers on a host, or in the whole job if h has no name, and
 // returns a description of the launcher's action.
-func (a *Link) scale(ctx context.Context, h spec.Host) (string, error) {
-	// One request at a time: a.scaled carries a single answer.
+func (l *Link) scale(ctx context.Context, h spec.Host) (string, error) {
+	// One request at a time: l.scaled carries a single answer.
 	select {
-	case a.scaling <- struct{}{}:
-		defer func() { <-a.scaling }()
+	case l.scaling <- struct{}{}:
+		defer func() { <-l.scaling }()
 	case <-ctx.Done():
 		return "", errors.New("the elrun that started these peers still handles an earlier request for another number of peers: try again later")
 	}
-	a.mu.Lock()
-	a.seq++
-	order := wire.ScaleOrder{Seq: a.seq, Peers: h.Slots, Host: h.Name}
-	a.mu.Unlock()
-	if a.LauncherGone.Err() != nil {
+	l.mu.Lock()
+	l.seq++
+	order := wire.ScaleOrder{Seq: l.seq, Peers: h.Slots, Host: h.Name}
+	l.mu.Unlock()
+	if l.LauncherGone.Err() != nil {
 		return "", errNoLauncher
 	}
-	a.Post(wire.Message{Scale: &order}, wire.History)
+	l.Post(wire.Message{Scale: &order}, wire.History)
 	// Sequence numbers tell the answer from late answers to requests that gave up.
 	for {
 		select {
-		case r := <-a.scaled:
+		case r := <-l.scaled:
 			switch {
 			case r.Seq != order.Seq: // the answer to an earlier request, which gave up
 			case r.Error != "":
@@ -197,7 +197,7 @@ func (a *Link) scale(ctx context.Context, h spec.Host) (string, error) {
 			default:
 				return r.Text, nil
 			}
-		case <-a.LauncherGone.Done():
+		case <-l.LauncherGone.Done():
 			return "", errNoLauncher
 		case <-ctx.Done():
 			return "", errors.New("the elrun that started these peers does not answer: look at elrun status before you try again")
@@ -209,11 +209,11 @@ func (a *Link) scale(ctx context.Context, h spec.Host) (string, error) {
 var errNoLauncher = errors.New("the elrun that started these peers has ended, and only that one can change their number: start others by elrun join")
 
 // watchDead calls f for every certain death, past deaths first.
-func (a *Link) watchDead(f func(elastic.ID)) {
-	a.mu.Lock()
-	past := a.dead
-	a.dead, a.onDead = nil, f
-	a.mu.Unlock()
+func (l *Link) watchDead(f func(elastic.ID)) {
+	l.mu.Lock()
+	past := l.dead
+	l.dead, l.onDead = nil, f
+	l.mu.Unlock()
 	for _, id := range past {
 		f(id)
 	}
@@ -221,97 +221,97 @@ func (a *Link) watchDead(f func(elastic.ID)) {
 
 // Describe tells the launcher the Program of this process, and registers the function learn, which
 // gets the updates about the services of the Program.
-func (a *Link) Describe(info wire.ProgramInfo, learn func(wire.DirectoryUpdate)) {
-	a.mu.Lock()
-	a.onDirectory = learn
-	a.mu.Unlock()
-	a.Post(wire.Message{ProgramMessage: wire.ProgramMessage{Program: &info}}, wire.Result)
+func (l *Link) Describe(info wire.ProgramInfo, learn func(wire.DirectoryUpdate)) {
+	l.mu.Lock()
+	l.onDirectory = learn
+	l.mu.Unlock()
+	l.Post(wire.Message{ProgramMessage: wire.ProgramMessage{Program: &info}}, wire.Result)
 }
 
 // watchFound registers f for members that the launcher finds from now on.
-func (a *Link) watchFound(f func(elastic.Member)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.onFound = f
+func (l *Link) watchFound(f func(elastic.Member)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.onFound = f
 }
 
 // watchOrders registers f for the launcher's orders after its answer to hello. Orders that have arrived
 // before are passed to f first. f must not block.
-func (a *Link) watchOrders(f func(wire.Message)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.onOrder = f
-	for len(a.answer) > 0 {
-		f(<-a.answer)
+func (l *Link) watchOrders(f func(wire.Message)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.onOrder = f
+	for len(l.answer) > 0 {
+		f(<-l.answer)
 	}
 }
 
 // deliverOrder passes a launcher's order to the registered function, or keeps it for hello or
 // watchOrders. mu is held while the function runs, so that it gets the orders in the order of their
 // arrival.
-func (a *Link) deliverOrder(m wire.Message) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.onOrder != nil {
-		a.onOrder(m)
+func (l *Link) deliverOrder(m wire.Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.onOrder != nil {
+		l.onOrder(m)
 		return
 	}
 	select {
-	case a.answer <- m: // for hello or watchOrders
+	case l.answer <- m: // for hello or watchOrders
 	default: // more orders than a correct launcher sends: keep the first ones
 	}
 }
 
 // isDead reports whether the launcher reported this death before watchDead was called.
-func (a *Link) isDead(id elastic.ID) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Contains(a.dead, id)
+func (l *Link) isDead(id elastic.ID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Contains(l.dead, id)
 }
 
 // read receives the launcher's messages until the launcher dies. Then the program has exitDelay
 // to end.
-func (a *Link) read() {
+func (l *Link) read() {
 	for {
-		m, err := a.pipe.Receive()
+		m, err := l.pipe.Receive()
 		if err != nil {
 			break
 		}
-		a.dispatch(m)
+		l.dispatch(m)
 	}
-	time.AfterFunc(exitDelay, func() { a.exit(1) })
-	a.cancelGone()
+	time.AfterFunc(exitDelay, func() { l.exit(1) })
+	l.cancelGone()
 }
 
 // dispatch handles one message from the launcher. The reader calls it, so nothing here may block.
-func (a *Link) dispatch(m wire.Message) {
+func (l *Link) dispatch(m wire.Message) {
 	switch {
 	case m.Start != nil || m.Abort != "" || m.Finished || m.Again || m.Pass != nil:
-		a.deliverOrder(m)
+		l.deliverOrder(m)
 	case m.Scaled != nil:
 		// The reader never blocks: it replaces an answer that nobody has taken.
 		select {
-		case <-a.scaled: // an answer that no request waited for
+		case <-l.scaled: // an answer that no request waited for
 		default:
 		}
-		a.scaled <- *m.Scaled
+		l.scaled <- *m.Scaled
 	case m.Decision != nil:
 		select {
-		case <-a.decisions: // an answer that nobody waited for
+		case <-l.decisions: // an answer that nobody waited for
 		default:
 		}
-		a.decisions <- *m.Decision
+		l.decisions <- *m.Decision
 	case m.Directory != nil:
-		a.mu.Lock()
-		learn := a.onDirectory
-		a.mu.Unlock()
+		l.mu.Lock()
+		learn := l.onDirectory
+		l.mu.Unlock()
 		if learn != nil {
 			learn(*m.Directory)
 		}
 	case m.Found != nil:
-		a.mu.Lock()
-		found := a.onFound
-		a.mu.Unlock()
+		l.mu.Lock()
+		found := l.onFound
+		l.mu.Unlock()
 		for _, p := range m.Found {
 			if found != nil {
 				found(p)
@@ -319,12 +319,12 @@ func (a *Link) dispatch(m wire.Message) {
 		}
 	case m.Dead != "":
 		// Until there is a listener, deaths are kept for watchDead, up to a bound.
-		a.mu.Lock()
-		tell := a.onDead
-		if tell == nil && len(a.dead) < spec.MaxMembers {
-			a.dead = append(a.dead, m.Dead)
+		l.mu.Lock()
+		tell := l.onDead
+		if tell == nil && len(l.dead) < spec.MaxMembers {
+			l.dead = append(l.dead, m.Dead)
 		}
-		a.mu.Unlock()
+		l.mu.Unlock()
 		if tell != nil {
 			tell(m.Dead)
 		}
@@ -334,17 +334,17 @@ func (a *Link) dispatch(m wire.Message) {
 // Emit implements event.Sink. It also updates the status that this peer's control socket reports.
 // If the launcher does not read, Emit returns after at most emitWait, and a full outbox drops
 // events of the less important classes.
-func (a *Link) Emit(e event.Event) {
-	a.mu.Lock()
-	if a.reducer != nil {
-		a.reducer.apply(e)
+func (l *Link) Emit(e event.Event) {
+	l.mu.Lock()
+	if l.reducer != nil {
+		l.reducer.apply(e)
 	}
-	a.mu.Unlock()
+	l.mu.Unlock()
 	b, err := json.Marshal(e)
 	if err != nil {
 		return // the event has a number that JSON cannot represent
 	}
-	a.Post(wire.Message{Event: b}, classOf(e.Body))
+	l.Post(wire.Message{Event: b}, classOf(e.Body))
 }
 
 // classOf returns the class of an event, which decides whether the outbox may drop it while the
@@ -360,12 +360,12 @@ func classOf(b event.Body) wire.Class {
 }
 
 // dropped returns the event that reports how many events the outbox has dropped.
-func (a *Link) dropped(events int) []byte {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (l *Link) dropped(events int) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	e := event.Event{Time: time.Now(), Body: event.Dropped{Events: events}}
-	if a.reducer != nil {
-		e.Peer, e.Index = a.reducer.self.ID, a.reducer.self.Index
+	if l.reducer != nil {
+		e.Peer, e.Index = l.reducer.self.ID, l.reducer.self.Index
 	}
 	b, err := json.Marshal(e)
 	if err != nil {
@@ -377,12 +377,12 @@ func (a *Link) dropped(events int) []byte {
 
 // Post sends a message through the outbox. It returns when the socket has the message, or after
 // emitWait if the launcher does not read in time.
-func (a *Link) Post(m wire.Message, c wire.Class) {
+func (l *Link) Post(m wire.Message, c wire.Class) {
 	line, err := m.Encode()
 	if err != nil {
 		return
 	}
-	sent := a.out.Add(line, c)
+	sent := l.out.Add(line, c)
 	if sent == nil {
 		return
 	}
@@ -393,33 +393,33 @@ func (a *Link) Post(m wire.Message, c wire.Class) {
 	// From now on the outbox returns no channel to wait on, until the launcher has read all
 	// messages.
 	case <-timer.C:
-		a.out.ReaderLate()
-	case <-a.LauncherGone.Done():
+		l.out.ReaderLate()
+	case <-l.LauncherGone.Done():
 	}
 }
 
 // status returns the Status that the control socket reports; it is zero before hello.
-func (a *Link) status() spec.Status {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.reducer == nil {
+func (l *Link) status() spec.Status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reducer == nil {
 		return spec.Status{}
 	}
-	return a.reducer.report(time.Now())
+	return l.reducer.report(time.Now())
 }
 
 // Close sends the queued messages, for as long as the launcher lives, and drops later events. The
 // connection stays open, because its end shows the launcher's death.
-func (a *Link) Close() error {
-	a.out.Close()
-	a.work.Wait()
-	return a.releaseWord()
+func (l *Link) Close() error {
+	l.out.Close()
+	l.work.Wait()
+	return l.releaseWord()
 }
 
 // passWord makes the word of this program, which goes to the launcher with the next message. Without
 // a word the launcher learns of the end of this program by its status.
-func (a *Link) passWord() {
-	conn, ok := a.pipe.Conn.(*wire.WordConn)
+func (l *Link) passWord() {
+	conn, ok := l.pipe.Conn.(*wire.WordConn)
 	if !ok {
 		return
 	}
@@ -427,39 +427,39 @@ func (a *Link) passWord() {
 	if err != nil {
 		return
 	}
-	a.word = word
+	l.word = word
 	conn.Word.Store(word.File())
 }
 
 // releaseWord gives the word back: this program is no peer any more.
-func (a *Link) releaseWord() error {
-	if a.word == nil {
+func (l *Link) releaseWord() error {
+	if l.word == nil {
 		return nil
 	}
-	return a.word.Release()
+	return l.word.Release()
 }
 
 // decisionLimit is how long a peer waits for the decision of a launcher that may be stopped.
 const decisionLimit = 5 * time.Second
 
 // retry implements elastic.Config.OnRetry.
-func (a *Link) retry(ctx context.Context, r elastic.Retry) (done func(), err error) {
+func (l *Link) retry(ctx context.Context, r elastic.Retry) (done func(), err error) {
 	o := wire.RetryOrder{Step: r.Step, Samples: r.Samples[:min(len(r.Samples), wire.MaxRetrySamples)]}
 	o.More = len(r.Samples) - len(o.Samples)
 	for _, id := range r.Of[:min(len(r.Of), wire.MaxRetryOf)] {
 		o.Of = append(o.Of, id.Short())
 	}
-	a.mu.Lock()
-	a.seq++
-	o.Seq = a.seq
-	a.mu.Unlock()
-	a.Post(wire.Message{Retry: &o}, wire.Result)
-	done = func() { a.Post(wire.Message{Retry: &wire.RetryOrder{}}, wire.Result) }
+	l.mu.Lock()
+	l.seq++
+	o.Seq = l.seq
+	l.mu.Unlock()
+	l.Post(wire.Message{Retry: &o}, wire.Result)
+	done = func() { l.Post(wire.Message{Retry: &wire.RetryOrder{}}, wire.Result) }
 	limit := time.NewTimer(decisionLimit)
 	defer limit.Stop()
 	for {
 		select {
-		case v := <-a.decisions:
+		case v := <-l.decisions:
 			if v.Seq == o.Seq && v.Mistake != "" {
 				return done, fmt.Errorf("%s", v.Mistake)
 			}
@@ -468,7 +468,7 @@ func (a *Link) retry(ctx context.Context, r elastic.Retry) (done func(), err err
 			}
 		case <-limit.C:
 			return done, nil
-		case <-a.LauncherGone.Done():
+		case <-l.LauncherGone.Done():
 			return done, nil
 		case <-ctx.Done():
 			return done, context.Cause(ctx)

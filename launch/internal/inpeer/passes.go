@@ -23,25 +23,25 @@ func newPasses() passes { return make(passes, 1) }
 
 // put stores a pass for wait. It replaces an unread pass, which belongs to an earlier identity.
 // Only one goroutine may call it.
-func (c passes) put(got wire.Pass) {
+func (p passes) put(got wire.Pass) {
 	select {
-	case <-c:
+	case <-p:
 	default:
 	}
 	select {
-	case c <- got:
+	case p <- got:
 	default:
 	}
 }
 
 // wait waits for the signature of the identity self. It returns nil if the launcher is gone, or
 // does not answer within passPeriod.
-func (c passes) wait(ctx context.Context, self elastic.ID, gone <-chan struct{}) []byte {
+func (p passes) wait(ctx context.Context, self elastic.ID, gone <-chan struct{}) []byte {
 	timer := time.NewTimer(passPeriod)
 	defer timer.Stop()
 	for {
 		select {
-		case got := <-c:
+		case got := <-p:
 			// A pass for an earlier identity is dropped: it does not prove the present one.
 			if got.ID == self {
 				return got.Signature

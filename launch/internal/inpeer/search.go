@@ -325,20 +325,20 @@ type searchError struct {
 }
 
 // Error implements error. It returns one line.
-func (e *searchError) Error() string {
-	text := fmt.Sprintf("%v (%d addresses tried)", e.cause, len(e.lines))
-	if len(e.lines) == 1 {
-		text = fmt.Sprintf("%v; %s", e.cause, e.lines[0])
+func (s *searchError) Error() string {
+	text := fmt.Sprintf("%v (%d addresses tried)", s.cause, len(s.lines))
+	if len(s.lines) == 1 {
+		text = fmt.Sprintf("%v; %s", s.cause, s.lines[0])
 	}
 	return text
 }
 
 // Unwrap returns the causes, for errors.Is.
-func (e *searchError) Unwrap() []error {
-	if e.last == nil {
-		return []error{e.cause}
+func (s *searchError) Unwrap() []error {
+	if s.last == nil {
+		return []error{s.cause}
 	}
-	return []error{e.cause, e.last}
+	return []error{s.cause, s.last}
 }
 
 // addrText returns a multiaddr as HOST:PORT, if it can be written so.

@@ -140,21 +140,21 @@ type planRun struct {
 }
 
 // step carries out the actions of the plan.
-func (r *planRun) step(t *rapid.T, s Situation) {
-	for _, a := range r.plan.DueActions(r.now, s) {
-		n := r.plan.Nodes[a.Node]
-		users := s.Peers || slices.ContainsFunc(r.plan.Nodes, func(o State) bool { return o.Info.Kind == wire.KindTask && o.active() })
+func (p *planRun) step(t *rapid.T, s Situation) {
+	for _, a := range p.plan.DueActions(p.now, s) {
+		n := p.plan.Nodes[a.Node]
+		users := s.Peers || slices.ContainsFunc(p.plan.Nodes, func(o State) bool { return o.Info.Kind == wire.KindTask && o.active() })
 		switch {
 		case a.What == ActStart:
-			if r.started[a.Node]++; r.started[a.Node] > 1+n.Info.Restarts {
-				t.Fatalf("%s was started %d times", n.Info.Name, r.started[a.Node])
+			if p.started[a.Node]++; p.started[a.Node] > 1+n.Info.Restarts {
+				t.Fatalf("%s was started %d times", n.Info.Name, p.started[a.Node])
 			}
 		case n.Info.Kind == wire.KindService && users:
 			t.Fatalf("service %s is asked to stop while others may call it", n.Info.Name)
 		}
 	}
 	asked := 0
-	for _, n := range r.plan.Nodes {
+	for _, n := range p.plan.Nodes {
 		if n.Info.Kind == wire.KindService && n.running && !n.asked.IsZero() {
 			asked++
 		}
@@ -165,11 +165,11 @@ func (r *planRun) step(t *rapid.T, s Situation) {
 }
 
 // die makes a running node end, and advances the time.
-func (r *planRun) die(t *rapid.T) {
-	r.now = r.now.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second)
-	for i, n := range r.plan.Nodes {
+func (p *planRun) die(t *rapid.T) {
+	p.now = p.now.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second)
+	for i, n := range p.plan.Nodes {
 		if n.running && rapid.Bool().Draw(t, "dies") {
-			r.plan.Exited(i, "ended", rapid.Bool().Draw(t, "failed"), r.now)
+			p.plan.Exited(i, "ended", rapid.Bool().Draw(t, "failed"), p.now)
 		}
 	}
 }

@@ -17,25 +17,25 @@ type ChildReaper struct {
 
 // Start starts a command as a child. It holds mu, so that reap does not take the new process for an
 // orphan.
-func (o *ChildReaper) Start(cmd *exec.Cmd) error {
-	if o == nil {
+func (c *ChildReaper) Start(cmd *exec.Cmd) error {
+	if c == nil {
 		return cmd.Start()
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	err := cmd.Start()
 	if err == nil {
-		o.own[cmd.Process.Pid] = true
+		c.own[cmd.Process.Pid] = true
 	}
 	return err
 }
 
 // Ended records that a child has been waited for.
-func (o *ChildReaper) Ended(pid int) {
-	if o == nil {
+func (c *ChildReaper) Ended(pid int) {
+	if c == nil {
 		return
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.own, pid)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.own, pid)
 }

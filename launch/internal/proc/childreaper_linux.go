@@ -43,11 +43,11 @@ func AdoptOrphans() (o *ChildReaper, stop func()) {
 }
 
 // reap waits for the orphans that have ended.
-func (o *ChildReaper) reap() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (c *ChildReaper) reap() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, pid := range zombies(os.Getpid()) {
-		if !o.own[pid] {
+		if !c.own[pid] {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // an error means that the process has been waited for already
 		}
 	}

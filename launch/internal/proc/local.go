@@ -95,13 +95,13 @@ func StartLocal(index, peers int, cmd *exec.Cmd, piped bool, to Receiver, orphan
 }
 
 // open makes the pipes and the socket. It returns the child's ends, also with an error.
-func (c *Local) open() (theirs []*os.File, err error) {
-	for i := range c.files {
+func (l *Local) open() (theirs []*os.File, err error) {
+	for i := range l.files {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return theirs, err
 		}
-		c.files[i] = r
+		l.files[i] = r
 		theirs = append(theirs, w)
 	}
 	conn, f, err := socketPair()
@@ -109,8 +109,8 @@ func (c *Local) open() (theirs []*os.File, err error) {
 		return theirs, err
 	}
 	theirs = append(theirs, f)
-	c.senders, err = newSenders(conn)
-	c.pipe = wire.NewPipe(c.senders)
+	l.senders, err = newSenders(conn)
+	l.pipe = wire.NewPipe(l.senders)
 	return theirs, err
 }
 
@@ -140,113 +140,113 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 }
 
 // close closes the launcher's ends.
-func (c *Local) close() {
-	for _, f := range c.files {
+func (l *Local) close() {
+	for _, f := range l.files {
 		if f != nil {
 			_ = f.Close()
 		}
 	}
-	if c.pipe != nil {
-		_ = c.pipe.Conn.Close()
+	if l.pipe != nil {
+		_ = l.pipe.Conn.Close()
 	}
 }
 
 // Signal implements Process.
-func (c *Local) Signal(sig syscall.Signal) { _ = syscall.Kill(-c.Cmd.Process.Pid, sig) }
+func (l *Local) Signal(sig syscall.Signal) { _ = syscall.Kill(-l.Cmd.Process.Pid, sig) }
 
 // SetPID implements Process.
-func (c *Local) SetPID(pid int) {
-	if pid > 0 && pid != c.Cmd.Process.Pid {
-		c.Peer, _ = os.FindProcess(pid) // nil if it has ended
+func (l *Local) SetPID(pid int) {
+	if pid > 0 && pid != l.Cmd.Process.Pid {
+		l.Peer, _ = os.FindProcess(pid) // nil if it has ended
 	}
 }
 
 // PID implements Process.
-func (c *Local) PID() int {
-	if c.Peer != nil {
-		return c.Peer.Pid
+func (l *Local) PID() int {
+	if l.Peer != nil {
+		return l.Peer.Pid
 	}
-	return c.Cmd.Process.Pid
+	return l.Cmd.Process.Pid
 }
 
 // Ask implements Process.
-func (c *Local) Ask(sig syscall.Signal) {
-	if c.Peer == nil || c.Peer.Signal(sig) != nil {
-		c.Signal(sig)
+func (l *Local) Ask(sig syscall.Signal) {
+	if l.Peer == nil || l.Peer.Signal(sig) != nil {
+		l.Signal(sig)
 	}
-	c.Signal(syscall.SIGCONT)
+	l.Signal(syscall.SIGCONT)
 }
 
 // Input implements Process.
-func (c *Local) Input(part []byte) error {
+func (l *Local) Input(part []byte) error {
 	switch {
-	case c.stdin == nil:
+	case l.stdin == nil:
 		return ErrInputClosed
 	case len(part) == 0:
-		return c.stdin.Close()
+		return l.stdin.Close()
 	}
-	_, err := c.stdin.Write(part)
+	_, err := l.stdin.Write(part)
 	return err
 }
 
 // Look implements Process.
-func (c *Local) Look() (r wire.HaltReport, now bool) {
-	pid := c.PID()
+func (l *Local) Look() (r wire.HaltReport, now bool) {
+	pid := l.PID()
 	return wire.HaltReport{PID: pid, On: stopped(pid)}, true
 }
 
 // Send implements Process. The message is dropped if the queue is full.
-func (c *Local) Send(m wire.Message) {
-	if m.Start != nil && c.Watched.Load() {
+func (l *Local) Send(m wire.Message) {
+	if m.Start != nil && l.Watched.Load() {
 		order := *m.Start
 		order.Watched = true
 		m.Start = &order
 	}
 	if line, err := m.Encode(); err == nil {
-		c.out.Add(line, wire.History)
+		l.out.Add(line, wire.History)
 	}
 }
 
 // Watch implements Process.
-func (c *Local) Watch() {
+func (l *Local) Watch() {
 	var messages, writer, streams sync.WaitGroup
-	for i, f := range c.files {
-		streams.Go(func() { readOutput(f, wire.Target(i), c.to) })
+	for i, f := range l.files {
+		streams.Go(func() { readOutput(f, wire.Target(i), l.to) })
 	}
-	messages.Go(func() { c.readMessages() })
-	writer.Go(func() { c.out.Run(c.pipe.Write) })
-	exit := c.wait()
+	messages.Go(func() { l.readMessages() })
+	writer.Go(func() { l.out.Run(l.pipe.Write) })
+	exit := l.wait()
 	// Kill the processes that the program has left in its process group. The ID of a process group
 	// is not reused while the group has members.
-	c.Signal(syscall.SIGKILL)
+	l.Signal(syscall.SIGKILL)
 	// This deadline has passed already, so readMessages ends after the messages that are buffered
 	// (DrainReader).
-	_ = c.pipe.Conn.SetReadDeadline(exit.At)
-	close(c.exited)
+	_ = l.pipe.Conn.SetReadDeadline(exit.At)
+	close(l.exited)
 	messages.Wait()
-	c.ends.Wait()
-	c.senders.drop()
-	c.Abandon()
-	c.out.Close()
+	l.ends.Wait()
+	l.senders.drop()
+	l.Abandon()
+	l.out.Close()
 	writer.Wait()
 	limit := time.Now().Add(Leftover)
-	c.to.Ended(exit)
-	for _, f := range c.files {
+	l.to.Ended(exit)
+	for _, f := range l.files {
 		_ = f.SetReadDeadline(limit)
 	}
 	streams.Wait()
-	c.close()
+	l.close()
 }
 
 // Abandon closes the socket. The peer then takes its launcher for dead, and leaves its group.
-func (c *Local) Abandon() { _ = c.pipe.Conn.Close() }
+func (l *Local) Abandon() { _ = l.pipe.Conn.Close() }
 
 // wait waits for the end of the process and returns its Exit.
-func (c *Local) wait() spec.Exit {
-	_ = c.Cmd.Wait() // the process state has the same information
-	c.orphans.Ended(c.Cmd.Process.Pid)
-	e := spec.Exit{Index: c.Index, PID: c.Cmd.Process.Pid, Code: -1, At: time.Now()}
-	if s := c.Cmd.ProcessState; s != nil {
+func (l *Local) wait() spec.Exit {
+	_ = l.Cmd.Wait() // the process state has the same information
+	l.orphans.Ended(l.Cmd.Process.Pid)
+	e := spec.Exit{Index: l.Index, PID: l.Cmd.Process.Pid, Code: -1, At: time.Now()}
+	if s := l.Cmd.ProcessState; s != nil {
 		e.Code = s.ExitCode()
 		if ws, ok := s.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			e.Signal = ws.Signal()
@@ -257,24 +257,24 @@ func (c *Local) wait() spec.Exit {
 
 // readMessages passes on the peer's messages. A peer that violates the protocol loses its
 // connection, and so takes the launcher for dead.
-func (c *Local) readMessages() {
+func (l *Local) readMessages() {
 	for {
-		m, err := c.pipe.Receive()
+		m, err := l.pipe.Receive()
 		switch {
 		// The peer has closed the socket, or its process has ended: then Watch sets a deadline that
 		// has passed.
 		case errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded):
 			return
 		case err != nil:
-			c.Abandon()
-			c.to.ProtocolError(err)
+			l.Abandon()
+			l.to.ProtocolError(err)
 			return
 		}
 		if m.Hello != nil {
-			c.hello(m, c.senders.last)
+			l.hello(m, l.senders.last)
 			continue
 		}
-		c.to.Message(m, c.senders.last)
+		l.to.Message(m, l.senders.last)
 	}
 }
 
@@ -293,31 +293,31 @@ func readOutput(f *os.File, t wire.Target, to Receiver) {
 }
 
 // hello passes on the hello of a program, and watches the word that came with it.
-func (c *Local) hello(m wire.Message, pid int) {
-	word := c.takeWord()
-	c.Watched.Store(word != nil) // before the answer to hello
+func (l *Local) hello(m wire.Message, pid int) {
+	word := l.takeWord()
+	l.Watched.Store(word != nil) // before the answer to hello
 	id := m.Hello.ID
-	c.to.Message(m, pid)
+	l.to.Message(m, pid)
 	if word == nil {
 		return
 	}
-	c.ends.Go(func() {
+	l.ends.Go(func() {
 		defer word.Close()
 		select {
 		case <-word.Died():
-			c.to.Dying(id)
-		case <-c.exited:
+			l.to.Dying(id)
+		case <-l.exited:
 		}
 	})
 }
 
 // takeWord begins to watch the word of the program that says hello. It returns nil if there is none.
-func (c *Local) takeWord() *shm.WatchedWord {
-	file := c.senders.take()
+func (l *Local) takeWord() *shm.WatchedWord {
+	file := l.senders.take()
 	if file == nil {
 		return nil
 	}
-	word, err := c.Words.Watch(file)
+	word, err := l.Words.Watch(file)
 	if err != nil {
 		return nil
 	}

@@ -17,7 +17,7 @@ type outputReceiver struct {
 	sink.Buffer
 }
 
-func (r *outputReceiver) Output(_ wire.Target, part []byte) { _, _ = r.Write(part) } // never fails
+func (o *outputReceiver) Output(_ wire.Target, part []byte) { _, _ = o.Write(part) } // never fails
 
 func (*outputReceiver) OutputEnd(wire.Target) {}
 

@@ -21,15 +21,15 @@ type reading struct {
 	ended int
 }
 
-func (p *reading) Input(part []byte) error {
-	if p.most == 0 {
+func (r *reading) Input(part []byte) error {
+	if r.most == 0 {
 		return proc.ErrInputClosed
 	}
-	p.most--
+	r.most--
 	if len(part) == 0 {
-		p.ended++
+		r.ended++
 	}
-	p.got += string(part)
+	r.got += string(part)
 	return nil
 }
 

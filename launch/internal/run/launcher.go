@@ -46,7 +46,7 @@ func (c calls) do(ctx context.Context, f func()) bool {
 type launcherServices struct{ r *runner }
 
 // Answer implements ctl.Responder.
-func (s launcherServices) Answer(ctx context.Context, line []byte) (out wire.Reply) {
+func (l launcherServices) Answer(ctx context.Context, line []byte) (out wire.Reply) {
 	what, err := wire.DecodeRequest(line)
 	switch {
 	case err != nil:
@@ -54,20 +54,20 @@ func (s launcherServices) Answer(ctx context.Context, line []byte) (out wire.Rep
 	case what.Request != "stop":
 		return wire.Reply{Error: fmt.Sprintf("unknown request %q", what.Request)}
 	}
-	if !s.r.calls.do(ctx, func() { out = wire.Reply{Stopping: true, Grace: s.r.o.Grace, PIDs: s.r.procs.pids()} }) {
+	if !l.r.calls.do(ctx, func() { out = wire.Reply{Stopping: true, Grace: l.r.o.Grace, PIDs: l.r.procs.pids()} }) {
 		return wire.Reply{Error: "it has not started its peers yet, or they have ended"}
 	}
 	return out
 }
 
 // End implements ctl.Responder. The connection to the client has ended, so this does not wait for it.
-func (s launcherServices) End() { s.r.calls.do(context.Background(), s.stop) }
+func (l launcherServices) End() { l.r.calls.do(context.Background(), l.stop) }
 
 // stop ends the job as elrun stop asks: it asks all peers to leave, as a signal does, but the job
 // then counts as stopped and not as interrupted. Peers that have been asked before get no second
 // SIGTERM, which would end them at once.
-func (s launcherServices) stop() {
-	r := s.r
+func (l launcherServices) stop() {
+	r := l.r
 	if r.outcome.ending() {
 		return
 	}

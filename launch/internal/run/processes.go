@@ -54,24 +54,24 @@ func newProcesses(o *spec.Options, path string, c *say.Console) *processes {
 // start starts a process and the goroutine that watches it, on host h, or on this host if h is nil.
 // n is the number of peers, among which the processors are divided. name appears in messages and in
 // the name of the log. first is an event about the start for the event log, or nil.
-func (s *processes) start(env wire.Environment, n int, h *hosts.Host, name string, first []byte) (*child, error) {
+func (p *processes) start(env wire.Environment, n int, h *hosts.Host, name string, first []byte) (*child, error) {
 	index := env.Index
-	log, err := openLog(s.o.Output.LogDir, name, s.logged[index])
+	log, err := openLog(p.o.Output.LogDir, name, p.logged[index])
 	if err != nil {
 		return nil, fmt.Errorf("launch: log of peer %s: %w", name, err)
 	}
-	s.logged[index] = true
+	p.logged[index] = true
 	host := "" // this host
 	if h != nil {
 		host = h.Name
 	}
-	f := newFeed(index, s.o.Output.Prefix(name, host), s.console, s.notices, log)
+	f := newFeed(index, p.o.Output.Prefix(name, host), p.console, p.notices, log)
 	c := &child{index: index, begun: time.Now(), words: f.words}
 	// A remote host reports a failed start later, as an exit.
 	if h != nil {
 		env.Site = cmp.Or(h.Site, env.Site)
-		c.host, c.Process = h.Name, h.Spawn(index, wire.SpawnOrder{Env: env.List(), Peers: s.hosts.Share(h, n), Input: s.input.GoesTo(index)}, f)
-	} else if c.Process, err = s.startHere(env, n, f); err != nil {
+		c.host, c.Process = h.Name, h.Spawn(index, wire.SpawnOrder{Env: env.List(), Peers: p.hosts.Share(h, n), Input: p.input.GoesTo(index)}, f)
+	} else if c.Process, err = p.startHere(env, n, f); err != nil {
 		f.close()
 		return nil, err
 	}
@@ -79,63 +79,63 @@ func (s *processes) start(env wire.Environment, n int, h *hosts.Host, name strin
 		f.event(first)
 	}
 	// The log stays open until the last output has been read.
-	s.work.Go(func() {
+	p.work.Go(func() {
 		c.Watch()
 		f.close()
 	})
 	if index < spec.MaxPeers {
-		s.peers[index] = c
+		p.peers[index] = c
 	} else {
-		s.nodes[index] = c
+		p.nodes[index] = c
 	}
 	return c, nil
 }
 
 // startPeer starts the process of a peer, one of n peers, on the host that has a slot for it. first
 // has the same meaning as for start.
-func (s *processes) startPeer(env wire.Environment, n int, first []byte) error {
-	_, err := s.start(env, n, s.hostFor(env.Index), strconv.Itoa(env.Index), first)
+func (p *processes) startPeer(env wire.Environment, n int, first []byte) error {
+	_, err := p.start(env, n, p.hostFor(env.Index), strconv.Itoa(env.Index), first)
 	return err
 }
 
 // startHere starts a process on this host. n is the number of peers.
-func (s *processes) startHere(env wire.Environment, n int, to proc.Receiver) (proc.Process, error) {
-	cmd := exec.Command(s.path, s.o.Args...)
-	cmd.Args[0] = s.o.Program
-	cmd.Env = proc.ChildEnvironment(append(os.Environ(), s.o.Forward...), env, n)
-	piped := s.input.GoesTo(env.Index) && s.input.File() == nil
-	if s.input.GoesTo(env.Index) && !piped {
-		cmd.Stdin = s.input.File()
+func (p *processes) startHere(env wire.Environment, n int, to proc.Receiver) (proc.Process, error) {
+	cmd := exec.Command(p.path, p.o.Args...)
+	cmd.Args[0] = p.o.Program
+	cmd.Env = proc.ChildEnvironment(append(os.Environ(), p.o.Forward...), env, n)
+	piped := p.input.GoesTo(env.Index) && p.input.File() == nil
+	if p.input.GoesTo(env.Index) && !piped {
+		cmd.Stdin = p.input.File()
 	}
-	c, err := proc.StartLocal(env.Index, n, cmd, piped, to, s.orphans)
+	c, err := proc.StartLocal(env.Index, n, cmd, piped, to, p.orphans)
 	if err != nil {
 		return nil, err
 	}
-	c.Words = &s.words
+	c.Words = &p.words
 	return c, nil
 }
 
 // giveInput starts to copy the standard input to the peers that get it. Peers that are started
 // later get none.
-func (s *processes) giveInput() {
+func (p *processes) giveInput() {
 	var to []proc.Process
-	for _, c := range s.peers {
-		if s.input.GoesTo(c.index) && (c.host != "" || s.input.File() == nil) {
+	for _, c := range p.peers {
+		if p.input.GoesTo(c.index) && (c.host != "" || p.input.File() == nil) {
 			to = append(to, c.Process)
 		}
 	}
 	if len(to) > 0 {
-		go copyInput(s.input.Stdin, to) // not waited for, because nothing can end a read of standard input
+		go copyInput(p.input.Stdin, to) // not waited for, because nothing can end a read of standard input
 	}
-	s.input = spec.Input{}
+	p.input = spec.Input{}
 }
 
 // HostFor returns the host for a process that is started now; nil for this host.
-func (s *processes) hostFor(index int) *hosts.Host { return s.hosts.HostFor(index, s.running) }
+func (p *processes) hostFor(index int) *hosts.Host { return p.hosts.HostFor(index, p.running) }
 
 // running returns the number of peers that run on a host.
-func (s *processes) running(host string) (n int) {
-	for _, c := range s.peers {
+func (p *processes) running(host string) (n int) {
+	for _, c := range p.peers {
 		if c.host == host {
 			n++
 		}
@@ -144,24 +144,24 @@ func (s *processes) running(host string) (n int) {
 }
 
 // get returns the running process with an index, or nil.
-func (s *processes) get(index int) *child {
+func (p *processes) get(index int) *child {
 	if index < spec.MaxPeers {
-		return s.peers[index]
+		return p.peers[index]
 	}
-	return s.nodes[index]
+	return p.nodes[index]
 }
 
 // remove removes a process that has ended. Signals must not go to it any more, because the ID of
 // its process group may be used again.
-func (s *processes) remove(index int) {
-	delete(s.peers, index)
-	delete(s.nodes, index)
+func (p *processes) remove(index int) {
+	delete(p.peers, index)
+	delete(p.nodes, index)
 }
 
 // all returns all running processes: peers, services and tasks.
-func (s *processes) all() iter.Seq[*child] {
+func (p *processes) all() iter.Seq[*child] {
 	return func(yield func(*child) bool) {
-		for _, running := range []map[int]*child{s.peers, s.nodes} {
+		for _, running := range []map[int]*child{p.peers, p.nodes} {
 			for _, c := range running {
 				if !yield(c) {
 					return
@@ -172,11 +172,11 @@ func (s *processes) all() iter.Seq[*child] {
 }
 
 // count describes the number of running peers, as in "2 peers".
-func (s *processes) count() string { return printable.Plural(len(s.peers), "peer", "peers") }
+func (p *processes) count() string { return printable.Plural(len(p.peers), "peer", "peers") }
 
 // pids returns the process IDs of the running peers, in no order.
-func (s *processes) pids() (out []int) {
-	for _, c := range s.peers {
+func (p *processes) pids() (out []int) {
+	for _, c := range p.peers {
 		out = append(out, c.PID())
 	}
 	return out
@@ -184,8 +184,8 @@ func (s *processes) pids() (out []int) {
 
 // staying returns the running peers that were not asked to leave, on a host, or on all hosts if it has no
 // name.
-func (s *processes) staying(host string) (out []*child) {
-	for _, c := range s.peers {
+func (p *processes) staying(host string) (out []*child) {
+	for _, c := range p.peers {
 		if c.asked.IsZero() && (host == "" || c.host == host) {
 			out = append(out, c)
 		}
@@ -194,9 +194,9 @@ func (s *processes) staying(host string) (out []*child) {
 }
 
 // seatsOn returns the indices of the peers that run on a host, or would be started there.
-func (s *processes) seatsOn(h *hosts.Host) (out []int) {
+func (p *processes) seatsOn(h *hosts.Host) (out []int) {
 	for i := range spec.MaxPeers {
-		if c := s.peers[i]; c != nil && c.host == h.Name || c == nil && s.hosts.AssignedHost(i) == h {
+		if c := p.peers[i]; c != nil && c.host == h.Name || c == nil && p.hosts.AssignedHost(i) == h {
 			out = append(out, i)
 		}
 	}
@@ -204,8 +204,8 @@ func (s *processes) seatsOn(h *hosts.Host) (out []int) {
 }
 
 // signal sends a signal to the process groups of all processes.
-func (s *processes) signal(sig syscall.Signal) {
-	for c := range s.all() {
+func (p *processes) signal(sig syscall.Signal) {
+	for c := range p.all() {
 		c.Signal(sig)
 	}
 }
@@ -213,17 +213,17 @@ func (s *processes) signal(sig syscall.Signal) {
 // stop stops the processes and then this launcher. It handles Ctrl-Z: the terminal's signal reaches
 // only the launcher, because each process has its own process group. The shell's fg or bg continues
 // the launcher, and resume then continues the processes.
-func (s *processes) stop() {
-	s.suspended = true
-	s.signal(syscall.SIGSTOP)
+func (p *processes) stop() {
+	p.suspended = true
+	p.signal(syscall.SIGSTOP)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 }
 
 // resume continues stopped processes.
-func (s *processes) resume() {
-	if s.suspended {
-		s.suspended = false
-		s.signal(syscall.SIGCONT)
+func (p *processes) resume() {
+	if p.suspended {
+		p.suspended = false
+		p.signal(syscall.SIGCONT)
 	}
 }
 

@@ -184,44 +184,44 @@ type lastWords struct {
 const maxWords = 200
 
 // add adds a part of the output.
-func (w *lastWords) add(part []byte) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (l *lastWords) add(part []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for len(part) > 0 {
 		line, rest, whole := bytes.Cut(part, []byte("\n"))
-		w.part = append(w.part, line[:min(len(line), max(0, maxWords-len(w.part)))]...)
+		l.part = append(l.part, line[:min(len(line), max(0, maxWords-len(l.part)))]...)
 		if part = rest; whole {
-			w.line()
+			l.line()
 		}
 	}
 }
 
 // line ends the present line. The caller holds mu.
-func (w *lastWords) line() {
-	text := strings.ToValidUTF8(strings.TrimSpace(string(w.part)), "")
-	w.part = w.part[:0]
+func (l *lastWords) line() {
+	text := strings.ToValidUTF8(strings.TrimSpace(string(l.part)), "")
+	l.part = l.part[:0]
 	if strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") {
-		w.cause = cmp.Or(w.cause, text)
+		l.cause = cmp.Or(l.cause, text)
 	}
-	w.last = cmp.Or(text, w.last)
+	l.last = cmp.Or(text, l.last)
 }
 
 // end records the end of the output.
-func (w *lastWords) end() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.line()
-	w.ended = true
+func (l *lastWords) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.line()
+	l.ended = true
 }
 
 // report returns the text, and whether the output has ended.
-func (w *lastWords) report() (text string, ended bool) {
-	if w == nil {
+func (l *lastWords) report() (text string, ended bool) {
+	if l == nil {
 		return "", true
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return cmp.Or(w.cause, w.last), w.ended
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return cmp.Or(l.cause, l.last), l.ended
 }
 
 // endedByItself reports whether the process ended with a status that its program chose, and not as asked.

@@ -339,9 +339,9 @@ type silentProcess struct {
 	got []syscall.Signal
 }
 
-func (p *silentProcess) Signal(sig syscall.Signal) { p.got = append(p.got, sig) }
+func (s *silentProcess) Signal(sig syscall.Signal) { s.got = append(s.got, sig) }
 
-func (p *silentProcess) Ask(sig syscall.Signal) { p.got = append(p.got, sig) }
+func (s *silentProcess) Ask(sig syscall.Signal) { s.got = append(s.got, sig) }
 
 // If nobody reads the output, the job ends with SIGPIPE, like a process in a pipeline.
 func TestRunBrokenOutput(t *testing.T) {

@@ -139,12 +139,12 @@ func (s *supervisor) unscalable(p job.Phase) error {
 type scalePlan struct{ start, leave []int }
 
 // String describes the plan, as in "starting peers 2, 3".
-func (p scalePlan) String() string {
+func (s scalePlan) String() string {
 	switch {
-	case len(p.start) > 0:
-		return "starting " + say.ListPeers(p.start)
-	case len(p.leave) > 0:
-		return "asking " + say.ListPeers(p.leave) + " to leave"
+	case len(s.start) > 0:
+		return "starting " + say.ListPeers(s.start)
+	case len(s.leave) > 0:
+		return "asking " + say.ListPeers(s.leave) + " to leave"
 	}
 	return "nothing to do"
 }

@@ -67,17 +67,17 @@ func startWatched(t *testing.T, script string) watchedProcess {
 }
 
 // output returns what the process has printed, once it has ended.
-func (p watchedProcess) output() string {
-	<-p.done
-	_ = p.con.Close(context.Background(), "")
-	return p.out.String()
+func (w watchedProcess) output() string {
+	<-w.done
+	_ = w.con.Close(context.Background(), "")
+	return w.out.String()
 }
 
 // next returns the next notice of the process.
-func (p watchedProcess) next(t *testing.T) notice {
+func (w watchedProcess) next(t *testing.T) notice {
 	t.Helper()
 	select {
-	case n := <-p.notices:
+	case n := <-w.notices:
 		return n
 	case <-time.After(5 * time.Minute):
 		t.Fatal("no notice")
@@ -86,21 +86,21 @@ func (p watchedProcess) next(t *testing.T) notice {
 }
 
 // hello waits for the hello of a program and answers it. It returns the process of the program.
-func (p watchedProcess) hello(t *testing.T, id elastic.ID) (pid int) {
+func (w watchedProcess) hello(t *testing.T, id elastic.ID) (pid int) {
 	t.Helper()
-	n := p.next(t)
+	n := w.next(t)
 	if n.msg == nil || n.msg.Hello == nil || n.msg.Hello.ID != id {
 		t.Fatalf("notice %+v, want the hello of %s", n, id)
 	}
-	p.Send(wire.Message{Start: &wire.StartOrder{}})
+	w.Send(wire.Message{Start: &wire.StartOrder{}})
 	return n.pid
 }
 
 // ends kills the process, and waits for the notice of its end, which must be the next one.
-func (p watchedProcess) ends(t *testing.T) {
+func (w watchedProcess) ends(t *testing.T) {
 	t.Helper()
-	p.Signal(syscall.SIGKILL)
-	if n := p.next(t); n.exit == nil || n.exit.Signal != syscall.SIGKILL {
+	w.Signal(syscall.SIGKILL)
+	if n := w.next(t); n.exit == nil || n.exit.Signal != syscall.SIGKILL {
 		t.Errorf("notice %+v, want the end by this signal", n)
 	}
 }

@@ -105,11 +105,11 @@ func (s *Stalls) formatEntry(w *entryStall, peers int, describe func(string) str
 
 // format returns the line about several peers that wait. names are the culprits, and phase tells
 // where they are.
-func (w *entryStall) format(peers int, names, phase string) string {
-	n := len(w.peers)
-	line := fmt.Sprintf("%d of %d peers have waited %.1f s for %s to %s%s", n, max(n, peers), w.waitedMS/1000, names, w.what, phase)
-	if w.overload != "" {
-		line += ": " + w.overload
+func (e *entryStall) format(peers int, names, phase string) string {
+	n := len(e.peers)
+	line := fmt.Sprintf("%d of %d peers have waited %.1f s for %s to %s%s", n, max(n, peers), e.waitedMS/1000, names, e.what, phase)
+	if e.overload != "" {
+		line += ": " + e.overload
 	}
 	return line
 }

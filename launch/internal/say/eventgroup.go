@@ -39,41 +39,41 @@ func groupOf(e event.Event, line string, now time.Time) *eventGroup {
 
 // collect delays the line about e if the same event may follow for other members. It returns the
 // lines to print now.
-func (l *MembershipLog) collect(e event.Event, line string, now time.Time) []string {
+func (m *MembershipLog) collect(e event.Event, line string, now time.Time) []string {
 	next := groupOf(e, line, now)
 	if next == nil {
 		return []string{line}
 	}
-	for _, old := range l.groups {
+	for _, old := range m.groups {
 		if old.kind == next.kind && old.reason == next.reason {
 			old.members = append(old.members, next.members...)
 			return nil
 		}
 	}
-	l.groups = append(l.groups, next)
+	m.groups = append(m.groups, next)
 	return nil
 }
 
 // takeDue returns the lines of the groups that are due at now, or of all groups if now is zero.
-func (l *MembershipLog) takeDue(now time.Time) []string {
+func (m *MembershipLog) takeDue(now time.Time) []string {
 	var lines []string
 	var later []*eventGroup
-	for _, w := range l.groups {
+	for _, w := range m.groups {
 		switch {
 		case !now.IsZero() && now.Before(w.due):
 			later = append(later, w)
 		case len(w.members) > 0:
-			lines = append(lines, l.formatGroup(w))
+			lines = append(lines, m.formatGroup(w))
 		}
 	}
-	l.groups = later
+	m.groups = later
 	return lines
 }
 
 // dropReported removes the member with a short ID from the waiting groups of members that were put
 // out, because the line about a change reports the member.
-func (l *MembershipLog) dropReported(id string) {
-	for _, w := range l.groups {
+func (m *MembershipLog) dropReported(id string) {
+	for _, w := range m.groups {
 		if w.kind == (event.Fenced{}).Name() {
 			w.members = without(w.members, []string{id})
 		}
@@ -81,7 +81,7 @@ func (l *MembershipLog) dropReported(id string) {
 }
 
 // formatGroup returns the line about a group.
-func (l *MembershipLog) formatGroup(w *eventGroup) string {
+func (m *MembershipLog) formatGroup(w *eventGroup) string {
 	n := len(w.members)
 	switch {
 	case n == 1:
@@ -91,7 +91,7 @@ func (l *MembershipLog) formatGroup(w *eventGroup) string {
 	case w.kind == (event.Resync{}).Name():
 		return fmt.Sprintf("%d peers have copied the state of the others%s", n, inBrackets(w.reason))
 	}
-	why := l.overloaded
+	why := m.overloaded
 	if why == "" {
 		why = w.reason
 	}
@@ -100,9 +100,9 @@ func (l *MembershipLog) formatGroup(w *eventGroup) string {
 
 // checkLoad records whether this host is overloaded. It is called when an event arrives that an
 // overload may have caused.
-func (l *MembershipLog) checkLoad() {
-	if l.overloaded == "" && l.Load != nil {
-		l.overloaded = l.Load()
+func (m *MembershipLog) checkLoad() {
+	if m.overloaded == "" && m.Load != nil {
+		m.overloaded = m.Load()
 	}
 }
 

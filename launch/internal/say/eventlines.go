@@ -15,8 +15,8 @@ import (
 // further reports with the same key are dropped. Some lines wait for collectPeriod, so that one
 // line covers several members (eventgroup.go). The key has the epoch, so that the same event in a
 // later view is reported again.
-func (l *MembershipLog) other(e event.Event, now time.Time) []string {
-	line, pause := l.formatOther(e), time.Duration(0)
+func (m *MembershipLog) other(e event.Event, now time.Time) []string {
+	line, pause := m.formatOther(e), time.Duration(0)
 	if line == "" {
 		return nil
 	}
@@ -28,51 +28,51 @@ func (l *MembershipLog) other(e event.Event, now time.Time) []string {
 		key = fmt.Sprint(e.Epoch, q.State) // without the counts, which change
 		switch q.State {
 		case "waiting":
-			pause, l.waiting = waitingPause, true
+			pause, m.waiting = waitingPause, true
 		case "back":
-			if !l.waiting {
+			if !m.waiting {
 				return nil // no line has said that the peers wait
 			}
-			l.waiting = false
+			m.waiting = false
 		}
 	}
 	// A missing quorum may last for hours and is reported again after a pause. Other events are
 	// reported once.
-	if at, ok := l.reported[key]; ok && (pause == 0 || now.Sub(at) < pause) {
+	if at, ok := m.reported[key]; ok && (pause == 0 || now.Sub(at) < pause) {
 		return nil
 	}
 	// Clearing the map bounds the memory of long jobs; afterwards a line may be printed a second
 	// time.
-	if len(l.reported) > maxReported {
-		clear(l.reported)
+	if len(m.reported) > maxReported {
+		clear(m.reported)
 	}
-	l.reported[key] = now
-	return l.collect(e, line, now)
+	m.reported[key] = now
+	return m.collect(e, line, now)
 }
 
 // formatOther describes one event, "" if people need not know about it.
-func (l *MembershipLog) formatOther(e event.Event) string {
+func (m *MembershipLog) formatOther(e event.Event) string {
 	switch b := e.Body.(type) {
 	case event.Parked:
-		return fmt.Sprintf("%s cannot take part yet and waits: %s", l.describe(b.Who), b.Reason)
+		return fmt.Sprintf("%s cannot take part yet and waits: %s", m.describe(b.Who), b.Reason)
 	case event.Fenced:
 		return fmt.Sprintf("%s was put out of the group while it still runs%s; its state is void, and it joins again under a new ID",
-			l.describe(b.Who), inBrackets(b.Reason))
+			m.describe(b.Who), inBrackets(b.Reason))
 	case event.Resync:
-		if !slices.Contains(l.members, b.Who) || l.newcomers[b.Who] {
+		if !slices.Contains(m.members, b.Who) || m.newcomers[b.Who] {
 			return "" // the member is joining or has just joined: catching up is expected then
 		}
 		if b.Began {
 			return fmt.Sprintf("%s began with another state than the others and has copied theirs (%s in %.0f ms), and so has every peer that differed: give all the same seed",
-				l.describe(b.Who), size(b.Bytes), b.MS)
+				m.describe(b.Who), size(b.Bytes), b.MS)
 		}
 		return fmt.Sprintf("%s has copied %s from the others in %.0f ms%s",
-			l.describe(b.Who), size(b.Bytes), b.MS, inBrackets(b.Reason))
+			m.describe(b.Who), size(b.Bytes), b.MS, inBrackets(b.Reason))
 	case event.Forged:
 		return fmt.Sprintf("%s sent a newcomer a wrong state (%s), which was refused: check the memory of the host of %s, or kick the peer",
-			l.describe(b.Who), b.Reason, l.describe(b.Who))
+			m.describe(b.Who), b.Reason, m.describe(b.Who))
 	case event.Audit:
-		return l.formatAudit(b, e.Step)
+		return m.formatAudit(b, e.Step)
 	case event.Mismatch:
 		return "the job cannot begin: " + b.Reason
 	case event.Unchanged:
@@ -87,10 +87,10 @@ func (l *MembershipLog) formatOther(e event.Event) string {
 // the peers with another result were put out. In the second case there is no majority, and the line
 // names the suspects. In the third case all peers computed the same, but the sum differs: data
 // changed in transit.
-func (l *MembershipLog) formatAudit(a event.Audit, step int64) string {
+func (m *MembershipLog) formatAudit(a event.Audit, step int64) string {
 	var who []string
 	for _, id := range a.Who {
-		who = append(who, l.describe(id))
+		who = append(who, m.describe(id))
 	}
 	names := strings.Join(who, " and ")
 	switch {

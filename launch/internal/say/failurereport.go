@@ -31,41 +31,41 @@ type FailureReport struct {
 }
 
 // Add records a failure that was noticed at now.
-func (x *FailureReport) Add(e spec.Exit, now time.Time) {
-	if len(x.pending) == 0 {
-		x.dueAt = now.Add(causePeriod)
+func (f *FailureReport) Add(e spec.Exit, now time.Time) {
+	if len(f.pending) == 0 {
+		f.dueAt = now.Add(causePeriod)
 	}
-	x.pending = append(x.pending, e)
+	f.pending = append(f.pending, e)
 }
 
 // Due returns the lines that are due at now. othersRun has the same meaning as for take.
-func (x *FailureReport) Due(now time.Time, othersRun bool) []string {
-	if len(x.pending) == 0 || now.Before(x.dueAt) {
+func (f *FailureReport) Due(now time.Time, othersRun bool) []string {
+	if len(f.pending) == 0 || now.Before(f.dueAt) {
 		return nil
 	}
-	return x.Take(othersRun)
+	return f.Take(othersRun)
 }
 
 // Take returns the lines about all recorded failures, the likely cause first. If othersRun is set,
 // the first line about a failure says that the other programs run on, which do not form a group
 // yet.
-func (x *FailureReport) Take(othersRun bool) []string {
-	exits := x.pending
-	x.pending = nil
+func (f *FailureReport) Take(othersRun bool) []string {
+	exits := f.pending
+	f.pending = nil
 	slices.SortFunc(exits, CompareCause)
 	groups := groupExits(exits)
 	// Many failures at once get one line together.
 	if len(groups) > shownAlone {
-		x.told = true
+		f.told = true
 		return []string{FormatExits(exits)}
 	}
 	var lines []string
 	for _, g := range groups {
 		next := ""
-		if othersRun && !x.told {
+		if othersRun && !f.told {
 			next = "; the others run on"
 		}
-		x.told = true
+		f.told = true
 		lines = append(lines, formatAlike(g)+next)
 	}
 	return lines

@@ -36,29 +36,29 @@ const (
 )
 
 // Add records that a peer begins to wait, under a new ID.
-func (q *JoinQueue) Add(index int, id string, now time.Time) {
-	if q.waiting == nil {
-		q.waiting = make(map[int]waiter)
+func (j *JoinQueue) Add(index int, id string, now time.Time) {
+	if j.waiting == nil {
+		j.waiting = make(map[int]waiter)
 	}
-	if len(q.waiting) == 0 {
-		q.nextReport, q.pause = now.Add(joinReportPause), joinReportPause
+	if len(j.waiting) == 0 {
+		j.nextReport, j.pause = now.Add(joinReportPause), joinReportPause
 	}
-	q.waiting[index] = waiter{id: id, since: now}
+	j.waiting[index] = waiter{id: id, since: now}
 }
 
 // Remove records that a peer does not wait any more.
-func (q *JoinQueue) Remove(index int) { delete(q.waiting, index) }
+func (j *JoinQueue) Remove(index int) { delete(j.waiting, index) }
 
 // Event updates the waiting peers from an event of any peer.
-func (q *JoinQueue) Event(body event.Body) {
+func (j *JoinQueue) Event(body event.Body) {
 	switch b := body.(type) {
 	case event.View:
-		maps.DeleteFunc(q.waiting, func(_ int, w waiter) bool { return slices.Contains(b.Members, w.id) })
+		maps.DeleteFunc(j.waiting, func(_ int, w waiter) bool { return slices.Contains(b.Members, w.id) })
 	case event.Parked:
-		for i, w := range q.waiting {
+		for i, w := range j.waiting {
 			if w.id == b.Who {
 				w.reason = b.Reason
-				q.waiting[i] = w
+				j.waiting[i] = w
 			}
 		}
 	}
@@ -66,21 +66,21 @@ func (q *JoinQueue) Event(body event.Body) {
 
 // Due returns the line that is due at now, or nil. The line has the waiting peers, the time and the
 // reason. If reasons differ, it gives the reason of the peer that has waited longest.
-func (q *JoinQueue) Due(now time.Time) []string {
-	if len(q.waiting) == 0 || now.Before(q.nextReport) {
+func (j *JoinQueue) Due(now time.Time) []string {
+	if len(j.waiting) == 0 || now.Before(j.nextReport) {
 		return nil
 	}
 	// The pause grows, because a wait of hours needs only one line a minute.
-	q.pause = min(2*q.pause, maxJoinReportPause)
-	q.nextReport = now.Add(q.pause)
-	indices := slices.Sorted(maps.Keys(q.waiting))
+	j.pause = min(2*j.pause, maxJoinReportPause)
+	j.nextReport = now.Add(j.pause)
+	indices := slices.Sorted(maps.Keys(j.waiting))
 	since, reason := now, "no member has let it in yet"
 	if len(indices) > 1 {
 		reason = "no member has let them in yet"
 	}
 	given := now // start of the wait of the peer whose reason is given
 	for _, i := range indices {
-		w := q.waiting[i]
+		w := j.waiting[i]
 		if w.since.Before(since) {
 			since = w.since
 		}

@@ -90,133 +90,133 @@ func NewMembershipLog(minPeers int, describe func(string) string, isLocal func(s
 
 // reason returns the entry in reasons of the member with a short ID, and creates the entry if there
 // is none.
-func (l *MembershipLog) reason(id string) *reason {
-	if l.reasons[id] == nil {
-		if len(l.reasons) > maxReported {
-			clear(l.reasons)
+func (m *MembershipLog) reason(id string) *reason {
+	if m.reasons[id] == nil {
+		if len(m.reasons) > maxReported {
+			clear(m.reasons)
 		}
-		l.reasons[id] = &reason{}
+		m.reasons[id] = &reason{}
 	}
-	return l.reasons[id]
+	return m.reasons[id]
 }
 
 // Ended records that the process of the member with short ID id has failed. how has the form
 // "exited with status 3". It returns the lines to print now. For a member of the current view the
 // line waits for the next view; if no view comes within costPeriod, due returns the line.
-func (l *MembershipLog) Ended(id, how string, now time.Time) []string {
-	l.reason(id).end = how
+func (m *MembershipLog) Ended(id, how string, now time.Time) []string {
+	m.reason(id).end = how
 	switch {
-	case l.pending != nil && slices.Contains(l.pending.gone, id):
-		l.shortenWait(now)
+	case m.pending != nil && slices.Contains(m.pending.gone, id):
+		m.shortenWait(now)
 		return nil
-	case l.Done:
-	case slices.Contains(l.members, id):
-		l.deaths = append(l.deaths, childDeath{id, how, now.Add(costPeriod)})
+	case m.Done:
+	case slices.Contains(m.members, id):
+		m.deaths = append(m.deaths, childDeath{id, how, now.Add(costPeriod)})
 		return nil
 	}
-	return []string{l.describe(id) + " " + how}
+	return []string{m.describe(id) + " " + how}
 }
 
 // Completed records that the process of the member with short ID id has ended with status 0. Its
 // loss is reported only by members that are slower to finish.
-func (l *MembershipLog) Completed(id string, now time.Time) {
-	l.reason(id).complete = true
-	if l.pending != nil && slices.Contains(l.pending.gone, id) {
-		l.shortenWait(now)
+func (m *MembershipLog) Completed(id string, now time.Time) {
+	m.reason(id).complete = true
+	if m.pending != nil && slices.Contains(m.pending.gone, id) {
+		m.shortenWait(now)
 	}
 }
 
 // Event adds an event of any peer and returns the lines to print now.
-func (l *MembershipLog) Event(e event.Event, now time.Time) []string {
+func (m *MembershipLog) Event(e event.Event, now time.Time) []string {
 	switch b := e.Body.(type) {
 	case event.View:
-		return l.view(e.Epoch, b, now)
+		return m.view(e.Epoch, b, now)
 	case event.Step:
-		l.step(e, b, now)
+		m.step(e, b, now)
 	case event.Lost:
-		if l.reason(b.Who).lost(e.Peer, b); l.reason(b.Who).maybeOverload() && l.isLocal(b.Who) {
-			l.checkLoad()
+		if m.reason(b.Who).lost(e.Peer, b); m.reason(b.Who).maybeOverload() && m.isLocal(b.Who) {
+			m.checkLoad()
 		}
 	case event.Leave:
-		r := l.reason(b.Who)
+		r := m.reason(b.Who)
 		r.left, r.why = true, cmp.Or(b.Reason, r.why)
 		if e.Peer == b.Who { // the others know only about which step it was
 			r.step = e.Step
 		}
 	case event.Join:
-		r := l.reason(b.Who)
+		r := m.reason(b.Who)
 		r.why = b.Reason
 		r.bytes, r.ms = max(r.bytes, b.Bytes), max(r.ms, b.MS)
 	case event.Done, event.Mistake:
-		l.Done = true
+		m.Done = true
 	case event.Fenced:
-		if r := l.reason(b.Who); !r.out {
+		if r := m.reason(b.Who); !r.out {
 			r.out, r.why = true, b.Reason
 		}
-		l.checkLoad()
+		m.checkLoad()
 		// If the pending change removes the member, the line about that change reports the fencing.
-		if l.pending == nil || !slices.Contains(l.pending.gone, b.Who) {
-			return l.other(e, now)
+		if m.pending == nil || !slices.Contains(m.pending.gone, b.Who) {
+			return m.other(e, now)
 		}
 	default:
-		return l.other(e, now)
+		return m.other(e, now)
 	}
 	return nil
 }
 
 // view compares the view v of an epoch with the previous view, and returns the lines to print now.
-func (l *MembershipLog) view(epoch uint64, v event.View, now time.Time) []string {
-	if epoch <= l.epoch {
+func (m *MembershipLog) view(epoch uint64, v event.View, now time.Time) []string {
+	if epoch <= m.epoch {
 		return nil // another peer has reported this view, or a later one
 	}
 	// A change waits for the statuses of its dead peers, which come when their memory is freed: then it
 	// shares a line with this one.
-	earlier := l.pending
+	earlier := m.pending
 	var lines []string
-	if earlier != nil && (l.Done || !now.Before(earlier.due) || !l.lacksEnds(earlier)) {
-		earlier, lines = nil, l.takePending()
+	if earlier != nil && (m.Done || !now.Before(earlier.due) || !m.lacksEnds(earlier)) {
+		earlier, lines = nil, m.takePending()
 	}
 	n := &viewChange{epoch: epoch, peers: len(v.Members), due: now.Add(costPeriod)}
 	switch {
-	case l.epoch > 0:
-		n.gone, n.came = without(l.members, v.Members), without(v.Members, l.members)
+	case m.epoch > 0:
+		n.gone, n.came = without(m.members, v.Members), without(v.Members, m.members)
 	case v.Reason != "start": // the peers of this launcher join a running job
-		n.came = slices.DeleteFunc(slices.Clone(v.Members), func(id string) bool { return !l.isLocal(id) })
+		n.came = slices.DeleteFunc(slices.Clone(v.Members), func(id string) bool { return !m.isLocal(id) })
 	}
 	if len(n.came) > 0 {
-		l.newcomers = make(map[string]bool)
+		m.newcomers = make(map[string]bool)
 		for _, id := range n.came {
-			l.newcomers[id] = true
+			m.newcomers[id] = true
 		}
 	}
-	l.epoch, l.members = epoch, v.Members
-	l.deaths = slices.DeleteFunc(l.deaths, func(d childDeath) bool { return !slices.Contains(v.Members, d.id) })
+	m.epoch, m.members = epoch, v.Members
+	m.deaths = slices.DeleteFunc(m.deaths, func(d childDeath) bool { return !slices.Contains(v.Members, d.id) })
 	if v.Reason == "leave" {
 		// The leave events of these members may arrive later.
 		for _, id := range n.gone {
-			l.reason(id).left = true
+			m.reason(id).left = true
 		}
 	}
-	if l.Done || len(n.gone)+len(n.came) == 0 {
+	if m.Done || len(n.gone)+len(n.came) == 0 {
 		return lines
 	}
 	if earlier != nil {
 		n.gone, n.came, n.due = slices.Concat(earlier.gone, n.gone), slices.Concat(earlier.came, n.came), earlier.due
 		n.recomputed, n.counted = earlier.recomputed, earlier.counted
 	}
-	l.pending = n
+	m.pending = n
 	return lines
 }
 
 // step adds a peer's report of a step. The first step after a change shows the cost of the change.
-func (l *MembershipLog) step(e event.Event, s event.Step, now time.Time) {
-	p := l.pending
+func (m *MembershipLog) step(e event.Event, s event.Step, now time.Time) {
+	p := m.pending
 	if p == nil || e.Epoch < p.epoch {
 		return
 	}
 	if !p.counted {
 		p.counted = true
-		l.shortenWait(now)
+		m.shortenWait(now)
 	}
 	p.recomputed += s.Recomputed
 }
@@ -224,102 +224,102 @@ func (l *MembershipLog) step(e event.Event, s event.Step, now time.Time) {
 // shortenWait makes the line about the pending change due within collectPeriod if its content is
 // complete: the cost of the change is known, and how the process of each lost member of this
 // launcher ended.
-func (l *MembershipLog) shortenWait(now time.Time) {
-	p := l.pending
-	if due := now.Add(collectPeriod); p.counted && !l.lacksEnds(p) && due.Before(p.due) {
+func (m *MembershipLog) shortenWait(now time.Time) {
+	p := m.pending
+	if due := now.Add(collectPeriod); p.counted && !m.lacksEnds(p) && due.Before(p.due) {
 		p.due = due
 	}
 }
 
 // lacksEnds reports whether it is not known how the process of a lost member of this launcher ended.
-func (l *MembershipLog) lacksEnds(p *viewChange) bool {
+func (m *MembershipLog) lacksEnds(p *viewChange) bool {
 	return slices.ContainsFunc(p.gone, func(id string) bool {
-		r := l.reason(id)
-		return l.isLocal(id) && !r.left && !r.complete && r.end == ""
+		r := m.reason(id)
+		return m.isLocal(id) && !r.left && !r.complete && r.end == ""
 	})
 }
 
 // Due returns the lines that are due at now.
-func (l *MembershipLog) Due(now time.Time) []string {
+func (m *MembershipLog) Due(now time.Time) []string {
 	var lines []string
-	if l.pending != nil && !now.Before(l.pending.due) {
-		lines = l.takePending()
+	if m.pending != nil && !now.Before(m.pending.due) {
+		lines = m.takePending()
 	}
-	if len(l.deaths) > 0 && !now.Before(l.deaths[0].due) {
-		lines = append(lines, l.formatDeaths()+"; the others have not agreed on a new view yet")
+	if len(m.deaths) > 0 && !now.Before(m.deaths[0].due) {
+		lines = append(lines, m.formatDeaths()+"; the others have not agreed on a new view yet")
 	}
-	return append(lines, l.takeDue(now)...)
+	return append(lines, m.takeDue(now)...)
 }
 
 // formatDeaths describes the recorded deaths in one line, and clears the record.
-func (l *MembershipLog) formatDeaths() string {
-	line := l.describe(l.deaths[0].id) + " " + l.deaths[0].how
-	if more := len(l.deaths) - 1; more > 0 {
+func (m *MembershipLog) formatDeaths() string {
+	line := m.describe(m.deaths[0].id) + " " + m.deaths[0].how
+	if more := len(m.deaths) - 1; more > 0 {
 		line += fmt.Sprintf(", and %d more have ended", more)
 	}
-	l.deaths = nil
+	m.deaths = nil
 	return line
 }
 
 // Reset drops the views of a group that has ended, and returns the remaining lines about that
 // group.
-func (l *MembershipLog) Reset() []string {
-	lines := l.Finish()
-	l.epoch, l.members, l.newcomers, l.Done, l.waiting = 0, nil, nil, false, false
-	clear(l.reported)
+func (m *MembershipLog) Reset() []string {
+	lines := m.Finish()
+	m.epoch, m.members, m.newcomers, m.Done, m.waiting = 0, nil, nil, false, false
+	clear(m.reported)
 	return lines
 }
 
 // Finish returns the remaining lines after all peers have ended. A pending change in which members
 // only left or ended with status 0 is not reported.
-func (l *MembershipLog) Finish() []string {
-	if p := l.pending; p != nil && len(p.came) == 0 &&
-		!slices.ContainsFunc(p.gone, func(id string) bool { return l.reason(id).isLoss() }) {
-		l.pending = nil
+func (m *MembershipLog) Finish() []string {
+	if p := m.pending; p != nil && len(p.came) == 0 &&
+		!slices.ContainsFunc(p.gone, func(id string) bool { return m.reason(id).isLoss() }) {
+		m.pending = nil
 	}
-	lines := l.takePending()
-	if len(l.deaths) > 0 {
-		lines = append(lines, l.formatDeaths())
+	lines := m.takePending()
+	if len(m.deaths) > 0 {
+		lines = append(lines, m.formatDeaths())
 	}
-	return append(lines, l.takeDue(time.Time{})...)
+	return append(lines, m.takeDue(time.Time{})...)
 }
 
 // takePending returns the line about the pending change, if there is one. If the line is too long,
 // counts replace the descriptions of the members: first a count for each cause, and if the line is
 // still too long, a total.
-func (l *MembershipLog) takePending() []string {
-	p := l.pending
-	l.pending = nil
+func (m *MembershipLog) takePending() []string {
+	p := m.pending
+	m.pending = nil
 	if p == nil {
 		return nil
 	}
-	line := l.formatChange(p, slices.Concat(l.describeEach(p), l.cost(p)))
+	line := m.formatChange(p, slices.Concat(m.describeEach(p), m.cost(p)))
 	if len(line) > LineRoom {
-		line = l.formatChange(p, slices.Concat(l.summary(p, true), l.cost(p)))
+		line = m.formatChange(p, slices.Concat(m.summary(p, true), m.cost(p)))
 	}
 	if len(line) > LineRoom {
-		line = l.formatChange(p, l.summary(p, false))
+		line = m.formatChange(p, m.summary(p, false))
 	}
 	for _, id := range p.gone {
-		l.dropReported(id)
-		delete(l.reasons, id)
+		m.dropReported(id)
+		delete(m.reasons, id)
 	}
 	// The overload explains this change only; for the next change the load is measured again.
-	l.overloaded = ""
+	m.overloaded = ""
 	return []string{line}
 }
 
 // formatChange returns the line about a change. parts describes the members that are gone or came.
-func (l *MembershipLog) formatChange(p *viewChange, parts []string) string {
-	return fmt.Sprintf("epoch %d: %s; %s", p.epoch, strings.Join(parts, ", "), l.formatNext(p.peers))
+func (m *MembershipLog) formatChange(p *viewChange, parts []string) string {
+	return fmt.Sprintf("epoch %d: %s; %s", p.epoch, strings.Join(parts, ", "), m.formatNext(p.peers))
 }
 
 // cost describes the known costs of a change with losses: detection time and recomputed
 // microbatches.
-func (l *MembershipLog) cost(p *viewChange) (parts []string) {
+func (m *MembershipLog) cost(p *viewChange) (parts []string) {
 	lost, detect := false, 0.0
 	for _, id := range p.gone {
-		if r := l.reason(id); r.isLoss() {
+		if r := m.reason(id); r.isLoss() {
 			lost, detect = true, max(detect, r.detectMS)
 		}
 	}
@@ -333,24 +333,24 @@ func (l *MembershipLog) cost(p *viewChange) (parts []string) {
 }
 
 // describeEach describes each member that is gone or came.
-func (l *MembershipLog) describeEach(p *viewChange) []string {
+func (m *MembershipLog) describeEach(p *viewChange) []string {
 	var parts []string
 	for _, id := range p.gone {
-		parts = append(parts, l.formatGone(id, l.reason(id)))
+		parts = append(parts, m.formatGone(id, m.reason(id)))
 	}
 	for _, id := range p.came {
-		parts = append(parts, l.formatCame(id, l.reason(id)))
+		parts = append(parts, m.formatCame(id, m.reason(id)))
 	}
 	return parts
 }
 
 // summary counts the members that are gone or came. If detail is set, it counts the losses by
 // cause. The event log lists the members.
-func (l *MembershipLog) summary(p *viewChange, detail bool) []string {
+func (m *MembershipLog) summary(p *viewChange, detail bool) []string {
 	left, complete, lost, sudden := 0, 0, make(map[string]int), false // by cause
 	// Every member that is gone counts once, by its most certain cause.
 	for _, id := range p.gone {
-		r := l.reason(id)
+		r := m.reason(id)
 		sudden = sudden || r.isLoss() && r.maybeOverload()
 		switch {
 		case r.left:
@@ -373,8 +373,8 @@ func (l *MembershipLog) summary(p *viewChange, detail bool) []string {
 	if len(causes) > 0 {
 		// The first part gives the number of lost peers among the peers of the previous view.
 		head := fmt.Sprintf("%d of %d peers", len(p.gone)-left-complete, p.peers-len(p.came)+len(p.gone))
-		if sudden && l.overloaded != "" {
-			head += " were put out: " + l.overloaded
+		if sudden && m.overloaded != "" {
+			head += " were put out: " + m.overloaded
 			causes = append([]string{head}, causes...)
 		} else {
 			head += " are lost"
@@ -398,36 +398,36 @@ func (l *MembershipLog) summary(p *viewChange, detail bool) []string {
 }
 
 // formatNext says whether a view with this number of peers goes on or waits for a quorum.
-func (l *MembershipLog) formatNext(peers int) string {
-	if peers >= l.minPeers {
+func (m *MembershipLog) formatNext(peers int) string {
+	if peers >= m.minPeers {
 		return printable.Plural(peers, "peer goes", "peers go") + " on"
 	}
-	of := fmt.Sprintf("of the %d needed", l.minPeers)
+	of := fmt.Sprintf("of the %d needed", m.minPeers)
 	return printable.Plural(peers, "peer "+of+" waits", "peers "+of+" wait") + " for more"
 }
 
 // formatGone describes a member that is gone, and the reason.
-func (l *MembershipLog) formatGone(id string, r *reason) string {
+func (m *MembershipLog) formatGone(id string, r *reason) string {
 	switch {
 	case r.left && r.step > 0:
-		return fmt.Sprintf("%s has left after step %d%s", l.describe(id), r.step, inBrackets(formatLeave(r.why)))
+		return fmt.Sprintf("%s has left after step %d%s", m.describe(id), r.step, inBrackets(formatLeave(r.why)))
 	case r.left:
-		return l.describe(id) + " has left" + inBrackets(formatLeave(r.why))
+		return m.describe(id) + " has left" + inBrackets(formatLeave(r.why))
 	case r.complete:
-		return l.describe(id) + " has ended with status 0"
+		return m.describe(id) + " has ended with status 0"
 	case r.end != "":
-		return l.describe(id) + " is lost: it " + r.end
+		return m.describe(id) + " is lost: it " + r.end
 	case r.out:
-		return l.describe(id) + " was put out while it still runs" + inBrackets(cmp.Or(l.overloaded, r.why)) + ", and joins again under a new ID"
-	case r.maybeOverload() && l.overloaded != "":
-		return l.describe(id) + " was put out: " + l.overloaded + ", " + l.formatCause(r)
+		return m.describe(id) + " was put out while it still runs" + inBrackets(cmp.Or(m.overloaded, r.why)) + ", and joins again under a new ID"
+	case r.maybeOverload() && m.overloaded != "":
+		return m.describe(id) + " was put out: " + m.overloaded + ", " + m.formatCause(r)
 	}
-	return l.describe(id) + " is lost: " + l.formatCause(r)
+	return m.describe(id) + " is lost: " + m.formatCause(r)
 }
 
 // formatCame describes a new member.
-func (l *MembershipLog) formatCame(id string, r *reason) string {
-	s := l.describe(id) + " has joined"
+func (m *MembershipLog) formatCame(id string, r *reason) string {
+	s := m.describe(id) + " has joined"
 	if r.bytes > 0 {
 		s += fmt.Sprintf(" with %s of state in %.0f ms", size(r.bytes), r.ms)
 	}
@@ -436,7 +436,7 @@ func (l *MembershipLog) formatCame(id string, r *reason) string {
 
 // formatCause explains the cause of a loss to people. If the lost member was unreachable, the text
 // names a member that could not reach it, because the fault may be on either side.
-func (l *MembershipLog) formatCause(r *reason) string {
+func (m *MembershipLog) formatCause(r *reason) string {
 	switch limit := formatLimit(r.limitMS); r.cause {
 	case "exit":
 		return "its process has ended" + limit
@@ -445,7 +445,7 @@ func (l *MembershipLog) formatCause(r *reason) string {
 	case "silent":
 		return "no message came from it" + limit
 	case "unreachable":
-		by := l.describe(r.by[0])
+		by := m.describe(r.by[0])
 		if more := len(r.by) - 1; more > 0 {
 			by += fmt.Sprintf(" and %d more", more)
 		}

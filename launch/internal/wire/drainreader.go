@@ -20,18 +20,18 @@ type DrainReader struct {
 }
 
 // Read implements io.Reader. Its final error is os.ErrDeadlineExceeded.
-func (l *DrainReader) Read(b []byte) (int, error) {
+func (d *DrainReader) Read(b []byte) (int, error) {
 	// Until the deadline reads block. From the first byte read after the deadline on, only buffered
 	// data is read.
-	if l.read == 0 {
-		n, err := l.Stream.Read(b)
+	if d.read == 0 {
+		n, err := d.Stream.Read(b)
 		if !errors.Is(err, os.ErrDeadlineExceeded) || n > 0 {
 			return n, err
 		}
 	}
-	n, err := readNow(l.Stream, b)
-	l.read += n
-	if err == nil && l.read > maxDrained {
+	n, err := readNow(d.Stream, b)
+	d.read += n
+	if err == nil && d.read > maxDrained {
 		err = os.ErrDeadlineExceeded
 	}
 	return n, err

@@ -96,14 +96,14 @@ type BeginOrder struct {
 }
 
 // GraceOrDefault returns the time that peers get to end after the end of the launcher.
-func (o BeginOrder) GraceOrDefault() time.Duration { return cmp.Or(max(o.Grace, 0), spec.DefaultGrace) }
+func (b BeginOrder) GraceOrDefault() time.Duration { return cmp.Or(max(b.Grace, 0), spec.DefaultGrace) }
 
 // Bytes is a string of any bytes. In JSON it is base64: file names, arguments and variables
 // need not be UTF-8, and encoding/json would replace their other bytes by U+FFFD.
 type Bytes string
 
 // MarshalJSON implements json.Marshaler.
-func (s Bytes) MarshalJSON() ([]byte, error) { return json.Marshal([]byte(s)) }
+func (b Bytes) MarshalJSON() ([]byte, error) { return json.Marshal([]byte(b)) }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (s *Bytes) UnmarshalJSON(text []byte) error {
@@ -290,19 +290,19 @@ func NewFrameReader(r io.Reader) *FrameReader {
 
 // Line returns the next line, valid until the next call. The error is io.EOF after the other
 // side's end.
-func (r *FrameReader) Line() ([]byte, error) {
-	if r.scan.Scan() {
-		return r.scan.Bytes(), nil
+func (f *FrameReader) Line() ([]byte, error) {
+	if f.scan.Scan() {
+		return f.scan.Bytes(), nil
 	}
-	if err := r.scan.Err(); err != nil {
+	if err := f.scan.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrFrame, err)
 	}
 	return nil, io.EOF
 }
 
 // Next returns the next frame. The error is io.EOF after the other side's end.
-func (r *FrameReader) Next() (Frame, error) {
-	line, err := r.Line()
+func (f *FrameReader) Next() (Frame, error) {
+	line, err := f.Line()
 	if err != nil {
 		return Frame{}, err
 	}
@@ -331,8 +331,8 @@ func (w *FrameWriter) Write(f Frame) error {
 }
 
 // Exit returns the Exit of a peer whose report has just arrived.
-func (x ExitReport) Exit(index int) spec.Exit {
-	return spec.Exit{Index: index, PID: x.PID, Code: x.Code, Signal: x.Signal, By: x.Asked, At: time.Now()}
+func (e ExitReport) Exit(index int) spec.Exit {
+	return spec.Exit{Index: index, PID: e.PID, Code: e.Code, Signal: e.Signal, By: e.Asked, At: time.Now()}
 }
 
 // ReportOf returns the wire form of an Exit.

@@ -383,9 +383,9 @@ func TicketsOf(v elastic.View) []OpenTicket {
 
 // Watcher returns the ID of the launcher that reports the ends of its peers at once; "" if it does
 // not.
-func (o StartOrder) Watcher() string {
-	if o.Watched {
-		return o.Launcher
+func (s StartOrder) Watcher() string {
+	if s.Watched {
+		return s.Launcher
 	}
 	return ""
 }

@@ -28,21 +28,21 @@ type Decision struct {
 }
 
 // check returns an error for a RetryOrder that no correct peer sends.
-func (o RetryOrder) check() error {
-	if o.Step < 0 || o.More < 0 || len(o.Samples) > MaxRetrySamples || len(o.Of) > MaxRetryOf {
-		return fmt.Errorf("a part of step %d with %d samples of %d peers: want at most %d and %d", o.Step, len(o.Samples), len(o.Of), MaxRetrySamples, MaxRetryOf)
+func (r RetryOrder) check() error {
+	if r.Step < 0 || r.More < 0 || len(r.Samples) > MaxRetrySamples || len(r.Of) > MaxRetryOf {
+		return fmt.Errorf("a part of step %d with %d samples of %d peers: want at most %d and %d", r.Step, len(r.Samples), len(r.Of), MaxRetrySamples, MaxRetryOf)
 	}
 	return nil
 }
 
 // String describes the part, as in "step 12, samples 7, 1234".
-func (o RetryOrder) String() string {
+func (r RetryOrder) String() string {
 	var shown []string
-	for _, s := range o.Samples[:min(shownSamples, len(o.Samples))] {
+	for _, s := range r.Samples[:min(shownSamples, len(r.Samples))] {
 		shown = append(shown, fmt.Sprint(s))
 	}
-	text := fmt.Sprintf("step %d, samples %s", o.Step, strings.Join(shown, ", "))
-	if more := len(o.Samples) - len(shown) + o.More; more > 0 {
+	text := fmt.Sprintf("step %d, samples %s", r.Step, strings.Join(shown, ", "))
+	if more := len(r.Samples) - len(shown) + r.More; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

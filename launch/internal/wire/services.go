@@ -38,11 +38,11 @@ type ServingNode struct {
 }
 
 // check returns an error for an update beyond the limits, which no correct launcher sends.
-func (u DirectoryUpdate) check() error {
-	if len(u.Services) > spec.MaxNodes || len(u.Secret) != 0 && len(u.Secret) != SecretSize {
-		return fmt.Errorf("directory of %d services, want at most %d; secret of %d bytes, want %d", len(u.Services), spec.MaxNodes, len(u.Secret), SecretSize)
+func (d DirectoryUpdate) check() error {
+	if len(d.Services) > spec.MaxNodes || len(d.Secret) != 0 && len(d.Secret) != SecretSize {
+		return fmt.Errorf("directory of %d services, want at most %d; secret of %d bytes, want %d", len(d.Services), spec.MaxNodes, len(d.Secret), SecretSize)
 	}
-	for _, s := range u.Services {
+	for _, s := range d.Services {
 		if err := (ServingNode{s.Socket, s.Addrs}).check(); err != nil {
 			return fmt.Errorf("service %q: %w", s.Name, err)
 		}

@@ -57,7 +57,7 @@ var ErrKey = errors.New("the program that listens there does not share the key")
 type RefusedError struct{ Code Code }
 
 // Error implements error.
-func (e *RefusedError) Error() string { return fmt.Sprintf("refused with code %d", e.Code) }
+func (r *RefusedError) Error() string { return fmt.Sprintf("refused with code %d", r.Code) }
 
 // hello is the first message of the dialler.
 type hello struct {

@@ -40,21 +40,21 @@ func newCheck(c Credential, role byte, learns bool, candidates []netip.AddrPort)
 
 // add adds a candidate, and reports whether a is one now. Addresses that no host has are refused,
 // and so are those beyond maxCandidates: a credential must not make this host send to many others.
-func (k *check) add(a netip.AddrPort) bool {
+func (c *check) add(a netip.AddrPort) bool {
 	a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
-	if k.asks(a) {
+	if c.asks(a) {
 		return true
 	}
-	if !a.IsValid() || a.Port() == 0 || a.Addr().IsMulticast() || a.Addr().IsUnspecified() || len(k.ask) >= maxCandidates {
+	if !a.IsValid() || a.Port() == 0 || a.Addr().IsMulticast() || a.Addr().IsUnspecified() || len(c.ask) >= maxCandidates {
 		return false
 	}
-	k.ask = append(k.ask, a)
+	c.ask = append(c.ask, a)
 	return true
 }
 
 // asks reports whether a is a candidate.
-func (k *check) asks(a netip.AddrPort) bool {
-	for _, b := range k.ask {
+func (c *check) asks(a netip.AddrPort) bool {
+	for _, b := range c.ask {
 		if a == b {
 			return true
 		}
@@ -63,29 +63,29 @@ func (k *check) asks(a netip.AddrPort) bool {
 }
 
 // request returns the encoded request, the same for all candidates.
-func (k *check) request() []byte {
-	m := message{tx: k.tx, user: k.credential.User, role: k.role}
-	return m.encode(&k.credential.Secret)
+func (c *check) request() []byte {
+	m := message{tx: c.tx, user: c.credential.User, role: c.role}
+	return m.encode(&c.credential.Secret)
 }
 
 // process processes a message from an address. A request from an unknown address makes the address
 // a candidate (peer-reflexive): behind a symmetric router a host sends from an address that it
 // could not announce. It returns the answer to send, or nil, and whether QUIC packets from the
 // address may pass.
-func (k *check) process(m *sealed, from netip.AddrPort) (answer []byte, theirs bool) {
-	if m.answer != (m.role == k.role) || !m.opens(&k.credential.Secret) {
+func (c *check) process(m *sealed, from netip.AddrPort) (answer []byte, theirs bool) {
+	if m.answer != (m.role == c.role) || !m.opens(&c.credential.Secret) {
 		return nil, false
 	}
 	if m.answer {
-		if m.tx != k.tx || !k.asks(from) {
+		if m.tx != c.tx || !c.asks(from) {
 			return nil, false
 		}
-		if !k.found.IsValid() {
-			k.found, k.mapped = from, m.mapped
+		if !c.found.IsValid() {
+			c.found, c.mapped = from, m.mapped
 		}
-		return nil, k.learns
+		return nil, c.learns
 	}
-	theirs = k.learns && k.add(from)
+	theirs = c.learns && c.add(from)
 	a := message{answer: true, tx: m.tx, user: m.user, role: m.role, mapped: from}
-	return a.encode(&k.credential.Secret), theirs
+	return a.encode(&c.credential.Secret), theirs
 }

@@ -38,22 +38,22 @@ func (w *world) loseNothing() {
 }
 
 // send delivers a packet after a delay, or loses it.
-func (g *segment) send(p packet) {
-	g.w.mu.Lock()
-	lost, delay := g.w.random.Float64() < g.w.loss, g.w.delay+time.Duration(g.w.random.Int64N(int64(g.w.delay)))
-	g.w.mu.Unlock()
+func (s *segment) send(p packet) {
+	s.w.mu.Lock()
+	lost, delay := s.w.random.Float64() < s.w.loss, s.w.delay+time.Duration(s.w.random.Int64N(int64(s.w.delay)))
+	s.w.mu.Unlock()
 	if !lost {
-		time.AfterFunc(delay, func() { g.deliver(p) })
+		time.AfterFunc(delay, func() { s.deliver(p) })
 	}
 }
 
-func (g *segment) deliver(p packet) {
-	g.w.mu.Lock()
-	take := g.nodes[p.to.Addr()]
-	if take == nil && g.up != nil {
-		take = g.up.outbound
+func (s *segment) deliver(p packet) {
+	s.w.mu.Lock()
+	take := s.nodes[p.to.Addr()]
+	if take == nil && s.up != nil {
+		take = s.up.outbound
 	}
-	g.w.mu.Unlock()
+	s.w.mu.Unlock()
 	if take != nil {
 		take(p)
 	}

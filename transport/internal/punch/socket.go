@@ -211,8 +211,8 @@ type Search struct {
 }
 
 // Found waits for the address of the other side. The error wraps ErrNoAnswer if ctx ends before.
-func (m *Search) Found(ctx context.Context) (netip.AddrPort, error) {
-	at, err := m.s.search(ctx, m.r)
+func (s *Search) Found(ctx context.Context) (netip.AddrPort, error) {
+	at, err := s.s.search(ctx, s.r)
 	if err != nil {
 		return at, fmt.Errorf("UDP hole punching found no path through the routers: %w", err)
 	}
@@ -222,14 +222,14 @@ func (m *Search) Found(ctx context.Context) (netip.AddrPort, error) {
 // Leave ends the search. It must be called once, also if Found has failed. For each address that
 // the search has found, Leave calls keep. If keep returns false, QUIC gets no further packets from
 // that address.
-func (m *Search) Leave(keep func(netip.AddrPort) bool) {
-	m.end()
-	m.s.mu.Lock()
-	all := m.r.added
-	m.s.mu.Unlock()
+func (s *Search) Leave(keep func(netip.AddrPort) bool) {
+	s.end()
+	s.s.mu.Lock()
+	all := s.r.added
+	s.s.mu.Unlock()
 	for _, a := range all {
 		if !keep(a) {
-			m.s.Drop(a)
+			s.s.Drop(a)
 		}
 	}
 }

@@ -64,24 +64,24 @@ func kinds() []behind {
 }
 
 // host adds a host there. Private addresses are the same behind all routers.
-func (k behind) host(public *segment, n int) *peer {
+func (b behind) host(public *segment, n int) *peer {
 	ip := fmt.Sprintf("203.0.113.%d", n)
-	if k.open {
+	if b.open {
 		return newPeer(public, ip)
 	}
-	if k.double {
+	if b.double {
 		public = newRouter(public, ip, independent, byPort).inner
 		ip = "100.64.0.2"
 	}
-	return newPeer(newRouter(public, ip, k.mapping, k.filters).inner, "192.168.1.2")
+	return newPeer(newRouter(public, ip, b.mapping, b.filters).inner, "192.168.1.2")
 }
 
 // strict returns the strictest filter between the host and the public network.
-func (k behind) strict() int {
-	if k.double {
+func (b behind) strict() int {
+	if b.double {
 		return byPort
 	}
-	return k.filters
+	return b.filters
 }
 
 // possible reports whether two hosts can reach each other according to RFC 4787. One host must have
