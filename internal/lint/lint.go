@@ -1,16 +1,16 @@
 // Package lint checks elrun's own source: imports between packages, package variables,
-// documentation, format, the size of files, functions and types, the words in names, and the
-// dependencies between the files of a package. It runs as a test,
+// documentation, format, the size of files, functions and packages, the words in names, and the places of
+// functions and methods. It runs as a test,
 //
 //	make lint        # or: go test ./internal/lint
 //
 // and the text of every problem names a remedy.
 //
 // The rules read syntax only, so that they see every file of the tree whatever its build
-// constraints, and work on code that does not compile; only the rule "arrows" needs the types of a
+// constraints, and work on code that does not compile; only the rule "rooms" needs the types of a
 // package. Checks that need the types of imported packages are left to go vet and staticcheck,
 // which the test runs as well. The tables are in levels.go, where a new package gets its line, and
-// vocabulary.go. The lists of old breaches (exemptions, examplesDue) only get shorter: an entry that
+// vocabulary.go. The lists of old breaches (exemptions, debts, examplesDue) only get shorter: an entry that
 // is no longer needed is a problem, too.
 package lint
 
@@ -81,8 +81,7 @@ func Rules() []Rule {
 		{"words", checkWords},
 		{"example", checkExamples},
 		{"size", eachFile(checkSize)},
-		{"types", checkTypes},
-		{"arrows", checkArrows},
+		{"rooms", checkRooms},
 		{"format", eachFile(checkFormat)},
 	}
 }

@@ -10,7 +10,7 @@ import (
 // The limits of size. They are well above the usual sizes of files and functions in this module.
 // Tests may be nested deeper, because they loop over ranks, sizes and operations.
 const (
-	maxFileLines   = 500
+	maxFileLines   = 1000
 	maxFuncLines   = 60
 	maxNesting     = 3
 	maxTestNesting = 5
