@@ -141,3 +141,13 @@ func choose(want Algorithm, r *request, cost Cost) (Algorithm, error) {
 	return Auto, fmt.Errorf("%w: %v cannot use %v here: want auto or one of %v (a ring needs a commutative reduction)",
 		ErrArgument, r.kind, want, supported(r.kind))
 }
+
+// usesMemory reports whether calls of a kind are carried out in shared memory if all ranks share
+// some. Other kinds always use messages: they send different data to each rank, or they are rare.
+func usesMemory(k transport.Kind) bool {
+	switch k {
+	case transport.KindAllReduce, transport.KindReduceScatter, transport.KindAllGather, transport.KindBroadcast, transport.KindReduce, transport.KindBarrier:
+		return true
+	}
+	return false
+}

@@ -13,16 +13,6 @@ import (
 	"github.com/elrun/elrun/ring"
 )
 
-// usesMemory reports whether calls of a kind are carried out in shared memory if all ranks share
-// some. Other kinds always use messages: they send different data to each rank, or they are rare.
-func usesMemory(k transport.Kind) bool {
-	switch k {
-	case transport.KindAllReduce, transport.KindReduceScatter, transport.KindAllGather, transport.KindBroadcast, transport.KindReduce, transport.KindBarrier:
-		return true
-	}
-	return false
-}
-
 // memory is the shared memory of a host: the transport's part, and this rank's attachment.
 type memory struct {
 	*transport.Shared

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/elrun/elrun/collective"
@@ -401,4 +402,13 @@ func (l *loops) until() int64 {
 		return 0
 	}
 	return l.untils[len(l.untils)-1]
+}
+
+// nameOf names a member in messages of the peer self: by its local index, or by its ID and host if
+// another launcher has started it.
+func nameOf(m, self Member) string {
+	if m.Launcher == self.Launcher {
+		return "peer " + strconv.Itoa(m.Index)
+	}
+	return m.ID.Short() + "@" + m.Host
 }

@@ -1,6 +1,10 @@
 package elastic
 
-import "github.com/elrun/elrun/elastic/member"
+import (
+	"fmt"
+
+	"github.com/elrun/elrun/elastic/member"
+)
 
 // author is the relation of the sender of a control message to this peer. The network has
 // authenticated the sender's ID, and the sender has a right to join; nothing else is certain.
@@ -160,4 +164,9 @@ func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
 	if t.Mistake != "" {
 		d.learnMistake(from, t.Mistake, false)
 	}
+}
+
+// errFirst means that two peers were given different first views.
+func errFirst(id ID) error {
+	return fmt.Errorf("%s has another first view than this peer: were they started by different launchers?", id.Short())
 }

@@ -1,6 +1,8 @@
 package elastic
 
-import "slices"
+import (
+	"slices"
+)
 
 const (
 	// heartbeatTicks is the period of heartbeats to the members that watch this one, in ticks, in a
@@ -123,4 +125,13 @@ func (h *heartbeatSender) sendState(id ID, reply, answer bool) {
 		t.Deaf = !h.members.entering() && p.overdue(h.clock.ticked, h.clock.health.factor(h.clock.ticked))
 	}
 	h.out.send(id, t.append(nil))
+}
+
+// distances returns 1, 2, ..., most.
+func distances(most int) []int {
+	all := make([]int, most)
+	for i := range all {
+		all[i] = i + 1
+	}
+	return all
 }

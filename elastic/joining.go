@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -127,4 +128,9 @@ func (d *driver) lastMembers() []Member {
 		members = append(members, s.former...)
 	}
 	return members
+}
+
+// without returns a copy of members without the member id.
+func without(members []Member, id ID) []Member {
+	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.ID == id })
 }

@@ -45,15 +45,6 @@ func (p *peer) unremarkable() bool {
 	return p.suspected == "" && !p.down && p.brokeEpoch == 0 && len(p.askers) == 0 && !p.heartbeat.Leaving && p.blamed.IsZero()
 }
 
-// distances returns 1, 2, ..., most.
-func distances(most int) []int {
-	all := make([]int, most)
-	for i := range all {
-		all[i] = i + 1
-	}
-	return all
-}
-
 // ranksAround returns the ranks that are at one of the given distances from the rank self, to
 // either side, on a ring of n ranks. distances must ascend. The ranks are in the order of the ring,
 // from self on. There are none if self is negative.

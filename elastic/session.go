@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -199,26 +198,3 @@ func (d *driver) reportStall(v View, s collective.Stall) {
 
 // milliseconds returns a duration in milliseconds, as events show it.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// short returns the short IDs of members.
-func short(members []Member) []string {
-	var out []string
-	for _, m := range members {
-		out = append(out, m.ID.Short())
-	}
-	return out
-}
-
-// shortIDs returns the short forms of IDs.
-func shortIDs(ids []ID) []string {
-	var out []string
-	for _, id := range ids {
-		out = append(out, id.Short())
-	}
-	return out
-}
-
-// without returns a copy of members without the member id.
-func without(members []Member, id ID) []Member {
-	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.ID == id })
-}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -205,13 +204,4 @@ func gatherBytes(ctx context.Context, s *Session, mine []byte) ([][]byte, error)
 		out[rank] = gathered[begin : begin+lengths[rank]]
 	}
 	return out, nil
-}
-
-// nameOf names a member in messages of the peer self: by its local index, or by its ID and host if
-// another launcher has started it.
-func nameOf(m, self Member) string {
-	if m.Launcher == self.Launcher {
-		return "peer " + strconv.Itoa(m.Index)
-	}
-	return m.ID.Short() + "@" + m.Host
 }

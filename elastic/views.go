@@ -11,11 +11,6 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// errFirst means that two peers were given different first views.
-func errFirst(id ID) error {
-	return fmt.Errorf("%s has another first view than this peer: were they started by different launchers?", id.Short())
-}
-
 // entered makes v the present view. It logs the changes, introduces new members to the network before
 // anything is sent to them, and revokes sessions that cannot go on.
 func (d *driver) entered(mv member.View) {
@@ -187,4 +182,22 @@ func (d *driver) makeWay(y stepDown) {
 	d.report.stall()
 	d.heartbeats.sendAll() // so that the others log that this member was stalled, not that it left at its own request
 	d.step(member.Leave{})
+}
+
+// short returns the short IDs of members.
+func short(members []Member) []string {
+	var out []string
+	for _, m := range members {
+		out = append(out, m.ID.Short())
+	}
+	return out
+}
+
+// shortIDs returns the short forms of IDs.
+func shortIDs(ids []ID) []string {
+	var out []string
+	for _, id := range ids {
+		out = append(out, id.Short())
+	}
+	return out
 }

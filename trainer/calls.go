@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -19,19 +18,6 @@ func callsOf(micros []int, most int) (calls [][]int) {
 		calls, micros = append(calls, micros[:n]), micros[n:]
 	}
 	return calls
-}
-
-// mostOf returns the largest number of microbatches in one call of the model. samples is the number
-// of samples of a microbatch.
-func mostOf(m Model, samples int, exactly bool) int {
-	if m.Whole {
-		return math.MaxInt
-	}
-	// Exact mode needs the gradient of each microbatch by itself.
-	if exactly && !m.Grouped {
-		return 1
-	}
-	return max(1, m.MaxSamples/samples)
 }
 
 // call is one call of the model and the implementation of its Batch. It computes either a part of

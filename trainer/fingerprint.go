@@ -1,12 +1,7 @@
 package trainer
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-
-	"github.com/cespare/xxhash/v2"
-	"github.com/elrun/elrun/internal/kernel"
 )
 
 // fingerprint identifies a state. All ranks must have equal fingerprints before a step.
@@ -55,33 +50,4 @@ func digestDue(step int64, params []Param) bool {
 		elements += len(p.Data)
 	}
 	return step%int64(ceilDiv(4*elements, digestBytes)) == 0
-}
-
-// digestText formats a digest in hexadecimal. It returns "" for 0, which means that no digest is
-// due.
-func digestText(digest uint64) string {
-	if digest == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%016x", digest)
-}
-
-// digestOf returns a fast hash (xxHash64) of the parameters in declaration order. It detects
-// divergence between the peers of a job; it does not resist forgery.
-func digestOf(params [][]float32) uint64 {
-	h := xxhash.New()
-	for _, p := range params {
-		h.Write(kernel.Bytes(p)) // never fails
-	}
-	return h.Sum64()
-}
-
-// sha256Of returns the SHA-256 of the parameters in declaration order, little-endian, in
-// hexadecimal.
-func sha256Of(params []Param) string {
-	h := sha256.New()
-	for _, p := range params {
-		h.Write(kernel.Bytes(p.Data)) // never fails
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }

@@ -2,12 +2,15 @@ package trainer
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/kernel"
 )
 
 // job is this peer's part in a run: it goes from session to session and tries one step after the
@@ -233,4 +236,23 @@ func (j *job) finish(epoch uint64, evaluate func() (*Score, error)) error {
 		j.cfg.Hooks.Done(result)
 	}
 	return nil
+}
+
+// digestText formats a digest in hexadecimal. It returns "" for 0, which means that no digest is
+// due.
+func digestText(digest uint64) string {
+	if digest == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%016x", digest)
+}
+
+// sha256Of returns the SHA-256 of the parameters in declaration order, little-endian, in
+// hexadecimal.
+func sha256Of(params []Param) string {
+	h := sha256.New()
+	for _, p := range params {
+		h.Write(kernel.Bytes(p.Data)) // never fails
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }

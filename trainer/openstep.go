@@ -307,3 +307,16 @@ func (o *openStep) advance(done outcome) {
 	}
 	o.reopen()
 }
+
+// mostOf returns the largest number of microbatches in one call of the model. samples is the number
+// of samples of a microbatch.
+func mostOf(m Model, samples int, exactly bool) int {
+	if m.Whole {
+		return math.MaxInt
+	}
+	// Exact mode needs the gradient of each microbatch by itself.
+	if exactly && !m.Grouped {
+		return 1
+	}
+	return max(1, m.MaxSamples/samples)
+}

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/trainer/exact"
 )
 
@@ -244,4 +247,14 @@ func (s *state) dueDigest() uint64 {
 		return 0
 	}
 	return s.digest()
+}
+
+// digestOf returns a fast hash (xxHash64) of the parameters in declaration order. It detects
+// divergence between the peers of a job; it does not resist forgery.
+func digestOf(params [][]float32) uint64 {
+	h := xxhash.New()
+	for _, p := range params {
+		h.Write(kernel.Bytes(p)) // never fails
+	}
+	return h.Sum64()
 }

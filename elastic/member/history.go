@@ -128,15 +128,6 @@ func (h *history) member(id ID) (Member, bool) {
 	return Member{}, false
 }
 
-// nextEpoch returns the epoch of the view to which c leads.
-func nextEpoch(epoch uint64, c Change) uint64 {
-	if c.Forced {
-		// The missing members may have decided epoch+1 without this part of the group.
-		return epoch + 2
-	}
-	return epoch + 1
-}
-
 // branch is the relation of a Chain to the history of its receiver.
 type branch struct {
 	known bool       // root is in the history

@@ -307,3 +307,12 @@ func (v View) contentHash() (hash Hash, size int) {
 
 // hashed is the prefix of the hashed text, which separates it from other hashes.
 const hashed = "elrun view "
+
+// nextEpoch returns the epoch of the view to which c leads.
+func nextEpoch(epoch uint64, c Change) uint64 {
+	if c.Forced {
+		// The missing members may have decided epoch+1 without this part of the group.
+		return epoch + 2
+	}
+	return epoch + 1
+}

@@ -22,12 +22,6 @@ type Reducer[T dtype.Number] struct {
 // group returns the number of elements that are reduced as one.
 func (r Reducer[T]) group() int { return max(1, r.Width) }
 
-// nonTemporalFrom returns the total size of all ranks' results, in bytes, from which results are
-// written by non-temporal stores: a result of this size would evict its own beginning from the
-// shared cache. cache is the size of the cache. Only an eighth of a large cache counts, because
-// other programs on a large machine use a part of it.
-func nonTemporalFrom(cache int) int { return max(32<<20, cache/8) }
-
 // exceedsCache reports whether the results of all ranks exceed the shared cache. bytes is the size
 // of the result at each rank.
 func (l *Lane) exceedsCache(bytes int) bool { return bytes*l.size >= l.segment.cacheLimit }

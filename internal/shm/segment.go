@@ -266,3 +266,9 @@ func (s *Segment) blocks(lane, rank int) []byte {
 	offset := (rank*Lanes+lane)*rankAreaSize(s.size) + int(unsafe.Sizeof(rankArea{}))
 	return s.memory[offset : offset+s.blockBytes]
 }
+
+// nonTemporalFrom returns the total size of all ranks' results, in bytes, from which results are
+// written by non-temporal stores: a result of this size would evict its own beginning from the
+// shared cache. cache is the size of the cache. Only an eighth of a large cache counts, because
+// other programs on a large machine use a part of it.
+func nonTemporalFrom(cache int) int { return max(32<<20, cache/8) }

@@ -1,7 +1,6 @@
 package program
 
 import (
-	"context"
 	"crypto"
 	"crypto/ed25519"
 	"crypto/hkdf"
@@ -12,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"net"
 
 	"github.com/elrun/elrun/launch/internal/wire"
 )
@@ -58,16 +56,4 @@ func hasKey(s tls.ConnectionState, want crypto.PublicKey) error {
 		return errors.New("the other end is not a process of this program")
 	}
 	return nil
-}
-
-// dialTLS connects to an address within dialPeriod.
-func dialTLS(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialPeriod)
-	defer cancel()
-	dialer := tls.Dialer{Config: config}
-	conn, err := dialer.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", addr, err)
-	}
-	return conn, nil
 }

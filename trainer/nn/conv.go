@@ -282,3 +282,27 @@ func (p *pool) backward(dy []float32) []float32 {
 	}
 	return p.dx
 }
+
+// fill sets every element of v to x.
+func fill(v []float32, x float32) {
+	for i := range v {
+		v[i] = x
+	}
+}
+
+// sum returns the sum of v in four interleaved partial sums. Their order is fixed, so the bits
+// are the same on every machine.
+func sum(v []float32) float32 {
+	var s [4]float32
+	for len(v) >= 4 {
+		s[0] += v[0]
+		s[1] += v[1]
+		s[2] += v[2]
+		s[3] += v[3]
+		v = v[4:]
+	}
+	for _, x := range v {
+		s[0] += x
+	}
+	return (s[0] + s[1]) + (s[2] + s[3])
+}

@@ -1,9 +1,10 @@
 package nn
 
 import (
-	"github.com/elrun/elrun/trainer"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas32"
+
+	"github.com/elrun/elrun/trainer"
 )
 
 // matrix returns a view of v as a row-major matrix of rows x cols.
@@ -134,28 +135,4 @@ func part(m blas32.General, i, j, rows, cols int) blas32.General {
 // addTo adds v to dst, which has the same length.
 func addTo(dst, v []float32) {
 	blas32.Axpy(1, blas32.Vector{N: len(v), Inc: 1, Data: v}, blas32.Vector{N: len(dst), Inc: 1, Data: dst})
-}
-
-// fill sets every element of v to x.
-func fill(v []float32, x float32) {
-	for i := range v {
-		v[i] = x
-	}
-}
-
-// sum returns the sum of v in four interleaved partial sums. Their order is fixed, so the bits
-// are the same on every machine.
-func sum(v []float32) float32 {
-	var s [4]float32
-	for len(v) >= 4 {
-		s[0] += v[0]
-		s[1] += v[1]
-		s[2] += v[2]
-		s[3] += v[3]
-		v = v[4:]
-	}
-	for _, x := range v {
-		s[0] += x
-	}
-	return (s[0] + s[1]) + (s[2] + s[3])
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
@@ -206,3 +207,8 @@ func (b *binder) awaitBind(l *lane) *attempt {
 	_ = l.raw.Reset()
 	return nil
 }
+
+// isReusable reports whether a lane with path p is kept for later views. A lane is not kept if a
+// new stream may get a better path: if p leads over a relay, or if p shares a libp2p connection
+// because the lane could not get a connection of its own.
+func isReusable(p event.Path) bool { return p.Kind != "relay" && (p.Kind != "p2p" || p.Why == "") }

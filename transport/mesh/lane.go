@@ -8,7 +8,6 @@ import (
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/transport/internal/wire"
 )
 
@@ -94,11 +93,6 @@ func (l *lane) listen(a *attempt) urgentFrame {
 	}
 	return first
 }
-
-// isReusable reports whether a lane with path p is kept for later views. A lane is not kept if a
-// new stream may get a better path: if p leads over a relay, or if p shares a libp2p connection
-// because the lane could not get a connection of its own.
-func isReusable(p event.Path) bool { return p.Kind != "relay" && (p.Kind != "p2p" || p.Why == "") }
 
 // sayHello says hello on an idle lane. The reader of the lane gets the answer, or an error. The
 // answer may come before sayHello returns, and then other goroutines may write on the lane. So

@@ -102,3 +102,6 @@ func (h *Host) setHandlers() {
 	h.conns.swarm.SetStreamHandler(h.admission.acceptStream)
 	h.conns.swarm.Notify(&network.NotifyBundle{ConnectedF: h.connected, DisconnectedF: h.disconnected})
 }
+
+// relayNames returns the values of Config.Relay. The index of each is its code.
+func relayNames() []string { return []string{"never", "members"} }

@@ -67,9 +67,6 @@ func encryptNames() []string { return []string{"auto", "always", "never"} }
 // neverEncrypt is the code of "never".
 const neverEncrypt = 2
 
-// relayNames returns the values of Config.Relay. The index of each is its code.
-func relayNames() []string { return []string{"never", "members"} }
-
 // neverRelay is the code of "never".
 const neverRelay = 0
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/sec"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	"github.com/multiformats/go-multiaddr"
-	manet "github.com/multiformats/go-multiaddr/net"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -239,31 +237,6 @@ func (d *dialer) newStream(ctx context.Context, id peer.ID) (network.Stream, err
 	}
 }
 
-// nearFirst is libp2p's dial ranker. Loopback is dialled first, as the cheapest path within a host.
-// All other addresses follow together after a moment, or as soon as loopback has failed, and relays
-// last. Of two loopback addresses the IPv4 one comes first: otherwise a peer that listens at both
-// would do the work of two handshakes.
-func nearFirst(addrs []multiaddr.Multiaddr) []network.AddrDelay {
-	const moment, second = 250 * time.Millisecond, 500 * time.Millisecond // a loaded host is slow to answer even itself
-	isNear4 := func(a multiaddr.Multiaddr) bool { return manet.IsIPLoopback(a) && !isIPv6(a) }
-	anyNear := slices.ContainsFunc(addrs, manet.IsIPLoopback)
-	anyNear4 := slices.ContainsFunc(addrs, isNear4)
-	var out []network.AddrDelay
-	for _, a := range addrs {
-		d := network.AddrDelay{Addr: a}
-		switch {
-		case isRelayed(a):
-			d.Delay = relayDelay
-		case anyNear4 && manet.IsIPLoopback(a) && !isNear4(a):
-			d.Delay = second
-		case anyNear && !manet.IsIPLoopback(a):
-			d.Delay = moment
-		}
-		out = append(out, d)
-	}
-	return out
-}
-
 // Bounds of the pause between attempts to reach a peer. The pause doubles after each attempt.
 const (
 	firstPause = 20 * time.Millisecond
@@ -397,4 +370,10 @@ func (d *dialer) confirm(ctx context.Context, s *lazyStream) error {
 		d.hangUp(s.Conn())
 	}
 	return err
+}
+
+// isIPv6 reports whether an address has an IPv6 component.
+func isIPv6(a multiaddr.Multiaddr) bool {
+	_, err := a.ValueForProtocol(multiaddr.P_IP6)
+	return err == nil
 }

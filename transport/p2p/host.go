@@ -5,15 +5,18 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
+	"github.com/libp2p/go-libp2p/gologshim"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/mesh"
@@ -267,4 +270,12 @@ func (h *Host) close() error {
 		return fmt.Errorf("p2p: close: %w", err)
 	}
 	return nil
+}
+
+// quiet discards libp2p's log, unless the user has set libp2p's variable GOLOG_LOG_LEVEL. Errors
+// that matter are returned to the caller.
+func quiet() {
+	if _, asked := os.LookupEnv("GOLOG_LOG_LEVEL"); !asked {
+		gologshim.SetDefaultHandler(slog.DiscardHandler)
+	}
 }

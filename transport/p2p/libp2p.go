@@ -3,8 +3,7 @@ package p2p
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
-	"os"
+	"slices"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -12,7 +11,6 @@ import (
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/sec"
 	"github.com/libp2p/go-libp2p/core/transport"
-	"github.com/libp2p/go-libp2p/gologshim"
 	blankhost "github.com/libp2p/go-libp2p/p2p/host/blank"
 	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
 	"github.com/libp2p/go-libp2p/p2p/host/peerstore/pstoremem"
@@ -23,6 +21,8 @@ import (
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
 	"github.com/libp2p/go-libp2p/x/rate"
+	"github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
 )
 
 // muxer returns yamux with windows that are large from the start. On a local network the round trip
@@ -71,14 +71,6 @@ func resources() (network.ResourceManager, error) {
 			[]rcmgr.ConnLimitPerSubnet{{PrefixLength: 56, ConnCount: peers}}),
 		// The empty limiter allows any rate: after a regrouping all members dial at once.
 		rcmgr.WithConnRateLimiters(&rate.Limiter{}))
-}
-
-// quiet discards libp2p's log, unless the user has set libp2p's variable GOLOG_LOG_LEVEL. Errors
-// that matter are returned to the caller.
-func quiet() {
-	if _, asked := os.LookupEnv("GOLOG_LOG_LEVEL"); !asked {
-		gologshim.SetDefaultHandler(slog.DiscardHandler)
-	}
 }
 
 // build makes libp2p from its parts: a swarm with one transport, and the host that negotiates a
@@ -164,4 +156,29 @@ func newUpgrader(cfg Config, key crypto.PrivKey, limits network.ResourceManager,
 		return nil, fmt.Errorf("make upgrader: %w", err)
 	}
 	return up, nil
+}
+
+// nearFirst is libp2p's dial ranker. Loopback is dialled first, as the cheapest path within a host.
+// All other addresses follow together after a moment, or as soon as loopback has failed, and relays
+// last. Of two loopback addresses the IPv4 one comes first: otherwise a peer that listens at both
+// would do the work of two handshakes.
+func nearFirst(addrs []multiaddr.Multiaddr) []network.AddrDelay {
+	const moment, second = 250 * time.Millisecond, 500 * time.Millisecond // a loaded host is slow to answer even itself
+	isNear4 := func(a multiaddr.Multiaddr) bool { return manet.IsIPLoopback(a) && !isIPv6(a) }
+	anyNear := slices.ContainsFunc(addrs, manet.IsIPLoopback)
+	anyNear4 := slices.ContainsFunc(addrs, isNear4)
+	var out []network.AddrDelay
+	for _, a := range addrs {
+		d := network.AddrDelay{Addr: a}
+		switch {
+		case isRelayed(a):
+			d.Delay = relayDelay
+		case anyNear4 && manet.IsIPLoopback(a) && !isNear4(a):
+			d.Delay = second
+		case anyNear && !manet.IsIPLoopback(a):
+			d.Delay = moment
+		}
+		out = append(out, d)
+	}
+	return out
 }

@@ -284,3 +284,6 @@ func withPort(a multiaddr.Multiaddr, first, port uint16) multiaddr.Multiaddr {
 	}
 	return out
 }
+
+// firstTwo returns the components of a multiaddr for the IP address and the port.
+func firstTwo(a multiaddr.Multiaddr) multiaddr.Multiaddr { return a[:min(len(a), 2)] }

@@ -94,11 +94,6 @@ func relayOf(a multiaddr.Multiaddr) (peer.ID, bool) {
 	return id, err == nil
 }
 
-// circuitBy returns the address of a peer that has a reservation at id, without the peer's own ID.
-func circuitBy(id peer.ID) multiaddr.Multiaddr {
-	return multiaddr.StringCast("/p2p/" + id.String() + "/p2p-circuit")
-}
-
 // quicAddr returns the QUIC multiaddr of a UDP address.
 func quicAddr(at netip.AddrPort) (multiaddr.Multiaddr, error) {
 	a, err := manet.FromNetAddr(net.UDPAddrFromAddrPort(at))
@@ -132,15 +127,6 @@ func withoutQUIC(a multiaddr.Multiaddr) multiaddr.Multiaddr {
 	}
 	return a
 }
-
-// isIPv6 reports whether an address has an IPv6 component.
-func isIPv6(a multiaddr.Multiaddr) bool {
-	_, err := a.ValueForProtocol(multiaddr.P_IP6)
-	return err == nil
-}
-
-// firstTwo returns the components of a multiaddr for the IP address and the port.
-func firstTwo(a multiaddr.Multiaddr) multiaddr.Multiaddr { return a[:min(len(a), 2)] }
 
 // ownAddrs returns the addresses of this host's interfaces, without zones; nil if the system does
 // not report them. It asks the system each time, as libp2p's own list may be a minute old.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
@@ -234,4 +235,15 @@ func (p *paths) byTCP(ctx context.Context, s network.Conn, theirs *offer) (all [
 		all = slices.Insert(slices.Delete(slices.Clone(all), i, i+1), 0, all[i])
 	}
 	return all, found.why
+}
+
+// routeKey returns the cache key of a host: its addresses, sorted, as the peers of one host may
+// list them in different orders.
+func routeKey(ips []netip.Addr) string {
+	var names []string
+	for _, ip := range ips {
+		names = append(names, ip.String())
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
 }

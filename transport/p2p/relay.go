@@ -304,3 +304,8 @@ func (r *relays) acceptsTCP(ctx context.Context, id peer.ID) bool {
 	}
 	return false
 }
+
+// circuitBy returns the address of a peer that has a reservation at id, without the peer's own ID.
+func circuitBy(id peer.ID) multiaddr.Multiaddr {
+	return multiaddr.StringCast("/p2p/" + id.String() + "/p2p-circuit")
+}

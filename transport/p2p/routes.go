@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -87,17 +86,6 @@ func (r *routes) withBound(to direct.Target, ip netip.Addr) direct.Target {
 		to.MSS = safeMSS
 	}
 	return to
-}
-
-// routeKey returns the cache key of a host: its addresses, sorted, as the peers of one host may
-// list them in different orders.
-func routeKey(ips []netip.Addr) string {
-	var names []string
-	for _, ip := range ips {
-		names = append(names, ip.String())
-	}
-	slices.Sort(names)
-	return strings.Join(names, " ")
 }
 
 // find returns the cached route of a host; false if there is none or it is older than routeTime.

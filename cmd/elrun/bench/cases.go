@@ -235,6 +235,19 @@ func (c *caseBuilder[T]) sendRecv(ctx context.Context, dst, src []T) error {
 	return errors.Join(err, h.Wait(ctx))
 }
 
+// bitOp returns the named operation, if it is a bitwise operation of integers.
+func bitOp[T dtype.Integer](name string) (collective.Op[T], bool) {
+	switch name {
+	case "bitand":
+		return collective.BitAnd[T], true
+	case "bitor":
+		return collective.BitOr[T], true
+	case "bitxor":
+		return collective.BitXor[T], true
+	}
+	return nil, false
+}
+
 // numberOp returns the named operation, if all element types have it.
 func numberOp[T dtype.Number](name string) (collective.Op[T], bool) {
 	switch name {
@@ -254,19 +267,6 @@ func numberOp[T dtype.Number](name string) (collective.Op[T], bool) {
 		return collective.Or[T], true
 	case "xor":
 		return collective.Xor[T], true
-	}
-	return nil, false
-}
-
-// bitOp returns the named operation, if it is a bitwise operation of integers.
-func bitOp[T dtype.Integer](name string) (collective.Op[T], bool) {
-	switch name {
-	case "bitand":
-		return collective.BitAnd[T], true
-	case "bitor":
-		return collective.BitOr[T], true
-	case "bitxor":
-		return collective.BitXor[T], true
 	}
 	return nil, false
 }

@@ -261,3 +261,18 @@ func sendUpdate(w io.Writer, step int64, u *slabs) error {
 	}
 	return nil
 }
+
+// touched returns memory for the given number of bytes in which each page has been written once
+// (pre-faulted), so that filling it later does not wait for page faults.
+func touched(bytes int64, size int) [][]byte {
+	const page = 4 << 10
+	var out [][]byte
+	for ; bytes > 0; bytes -= int64(size) {
+		b := make([]byte, size)
+		for i := 0; i < len(b); i += page {
+			b[i] = 0
+		}
+		out = append(out, b[:0])
+	}
+	return out
+}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch/internal/wire"
-	"github.com/elrun/elrun/transport/ticket"
 )
 
 // passPeriod is how long a peer waits for the launcher's signature of a new identity. Without an
@@ -54,21 +53,4 @@ func (p passes) wait(ctx context.Context, self elastic.ID, gone <-chan struct{})
 			return nil
 		}
 	}
-}
-
-// credentialOf returns the credential of a peer that has a pass of the launcher that began the job.
-func credentialOf(o *wire.StartOrder, job string, signature []byte) ticket.Credential {
-	c := ticket.Credential{Request: ticket.Request{Name: ticket.NameOf(job), Identity: ticket.IdentityOf(job, o.Root)}}
-	return c.With(ticket.ClaimOf(o.Root, signature), o.Root)
-}
-
-// searchFlags returns the flags by which peers look for members.
-func searchFlags(o *wire.StartOrder) string {
-	switch {
-	case !o.DHT:
-		return "--lan"
-	case !o.LAN:
-		return "--dht"
-	}
-	return "--lan and --dht"
 }

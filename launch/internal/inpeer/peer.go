@@ -339,3 +339,20 @@ func (p *peer) status() spec.Status {
 	}
 	return describeOthers(p.a.status(), members, heard)
 }
+
+// credentialOf returns the credential of a peer that has a pass of the launcher that began the job.
+func credentialOf(o *wire.StartOrder, job string, signature []byte) ticket.Credential {
+	c := ticket.Credential{Request: ticket.Request{Name: ticket.NameOf(job), Identity: ticket.IdentityOf(job, o.Root)}}
+	return c.With(ticket.ClaimOf(o.Root, signature), o.Root)
+}
+
+// searchFlags returns the flags by which peers look for members.
+func searchFlags(o *wire.StartOrder) string {
+	switch {
+	case !o.DHT:
+		return "--lan"
+	case !o.LAN:
+		return "--dht"
+	}
+	return "--lan and --dht"
+}

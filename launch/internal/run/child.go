@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/private"
 	"github.com/elrun/elrun/launch/internal/proc"
 	"github.com/elrun/elrun/launch/internal/say"
 	"github.com/elrun/elrun/launch/internal/wire"
@@ -185,18 +183,4 @@ func (f *feed) close() {
 	if f.logFile != nil {
 		_ = f.logFile.Close()
 	}
-}
-
-// openLog opens the log of a peer, which only this user may read. It returns nil if dir is "". If
-// again is set, for a restarted peer, it appends to the file, so that the output before the crash
-// is kept.
-func openLog(dir, name string, again bool) (*os.File, error) {
-	if dir == "" {
-		return nil, nil
-	}
-	path := filepath.Join(dir, name+".log")
-	if again {
-		return private.Append(path)
-	}
-	return private.Create(path)
 }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/internal/printable"
+	"github.com/elrun/elrun/internal/private"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/launch/internal/hosts"
 	"github.com/elrun/elrun/launch/internal/proc"
@@ -244,4 +246,18 @@ func copyInput(from io.Reader, to []proc.Process) {
 		}
 		return
 	}
+}
+
+// openLog opens the log of a peer, which only this user may read. It returns nil if dir is "". If
+// again is set, for a restarted peer, it appends to the file, so that the output before the crash
+// is kept.
+func openLog(dir, name string, again bool) (*os.File, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	path := filepath.Join(dir, name+".log")
+	if again {
+		return private.Append(path)
+	}
+	return private.Create(path)
 }

@@ -480,3 +480,27 @@ func size(n int64) string {
 	}
 	return fmt.Sprintf("%d bytes", n)
 }
+
+// formatCauses returns the word for a cause that follows a number of members, as in "3 silent, 1
+// ended".
+func formatCauses(cause string) string {
+	switch cause {
+	case "exit":
+		return "ended"
+	case "reset":
+		return "disconnected"
+	case "out":
+		return "put out"
+	case "":
+		return "unknown"
+	}
+	return cause
+}
+
+// formatLimit describes a timeout of ms milliseconds, "" for 0 (unknown).
+func formatLimit(ms float64) string {
+	if ms == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" for %.1f s", ms/1000)
+}

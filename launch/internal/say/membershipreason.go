@@ -1,7 +1,6 @@
 package say
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/elrun/elrun/event"
@@ -44,30 +43,6 @@ func (r *reason) lost(by string, l event.Lost) {
 // causeRank ranks the causes of a loss by their certainty; a higher rank is more certain.
 func causeRank(cause string) int {
 	return slices.Index([]string{"", "reset", "unreachable", "silent", "exit"}, cause)
-}
-
-// formatCauses returns the word for a cause that follows a number of members, as in "3 silent, 1
-// ended".
-func formatCauses(cause string) string {
-	switch cause {
-	case "exit":
-		return "ended"
-	case "reset":
-		return "disconnected"
-	case "out":
-		return "put out"
-	case "":
-		return "unknown"
-	}
-	return cause
-}
-
-// formatLimit describes a timeout of ms milliseconds, "" for 0 (unknown).
-func formatLimit(ms float64) string {
-	if ms == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" for %.1f s", ms/1000)
 }
 
 // formatLeave explains the reason of a leave event to people.
