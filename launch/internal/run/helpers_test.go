@@ -6,15 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/spec"
 )
-
-// memberAt returns a made-up peer.
-func memberAt(i int) elastic.Member {
-	return elastic.Member{ID: peerID(i), Index: i, Host: "host"}
-}
 
 // testJob returns a name that no other process uses.
 func testJob(t *testing.T) string {
