@@ -130,7 +130,7 @@ package elastic
 // Lifeguard). Silence of less than 30 s does not count before the first session. Silence never
 // counts while the member's process is on this host and is busy. Two signs are certain and need no
 // probes: the end of a process that the kernel has reported, and a refused dial. The limits and
-// their formulas are in docs/elastic.md.
+// their formulas are in docs/limits.md.
 //
 // A suspicion may be wrong. Then the member is put out, and joins again. A death that a launcher
 // reports (Admin.Dead) is certain, and can replace the vote of the dead member. If a session broke

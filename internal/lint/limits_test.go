@@ -104,11 +104,11 @@ func shownValue(text string) (int64, error) {
 	return n << shift, nil
 }
 
-// docs/elastic.md has a table of the resources that strangers and newcomers may use at most. The
+// docs/strangers.md has a table of the resources that strangers and newcomers may use at most. The
 // values in the table are equal to the constants in the code. The table has every constant of the
 // files that the test names, as all constants there are such limits.
 func TestLimitsInDocs(t *testing.T) {
-	b, err := os.ReadFile("../../docs/elastic.md")
+	b, err := os.ReadFile("../../docs/strangers.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@
 // bytes that the host sends to an outsider earn the outsider a token, so that acknowledgements do
 // not slow down the copy of a large state. Over relays only messages and streams cost tokens.
 //
-// All limits on strangers, outsiders and members are in one table in docs/elastic.md.
+// All limits on strangers, outsiders and members are in one table in docs/strangers.md.
 //
 // # Failure detection
 //
