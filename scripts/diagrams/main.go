@@ -1,5 +1,5 @@
-// Diagrams draws the walks through the code in docs/architecture.md: the functions that handle a
-// vector, a gradient, the death of a member and the join of a peer, in order.
+// Diagrams draws the walks through the code in docs/architecture.md: the functions that handle the
+// start of a job, a vector, a gradient, the death of a member and the join of a peer, in order.
 //
 //	go run ./scripts/diagrams docs/architecture
 //
@@ -50,9 +50,16 @@ func (w walk) draw() []byte {
 	fmt.Fprintf(&b, "<title>%s</title>\n", escape(w.title))
 	for i, s := range w.stops {
 		y := margin + i*(boxHeight+gap)
-		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" rx="6" fill="#eef3fa" stroke="#33639c"/>`+"\n", margin, y, width-2*margin, boxHeight)
+		fill := "#eef3fa"
+		if s.in == "peer" {
+			fill = "#fdf3e3"
+		}
+		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%d" height="%d" rx="6" fill="%s" stroke="#33639c"/>`+"\n", margin, y, width-2*margin, boxHeight, fill)
 		fmt.Fprintf(&b, `<text x="%d" y="%d" font-family="monospace" font-weight="bold">%d  %s</text>`+"\n", 2*margin, y+18, i+1, escape(s.function()))
 		fmt.Fprintf(&b, `<text x="%d" y="%d">%s</text>`+"\n", 2*margin, y+36, escape(s.does))
+		if s.in != "" {
+			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">in %s</text>`+"\n", width-2*margin, y+18, escape(s.in))
+		}
 		if i > 0 {
 			fmt.Fprintf(&b, `<path d="M%d %d v%d m-4 -6 l4 6 l4 -6" fill="none" stroke="#33639c"/>`+"\n", width/2, y-gap, gap)
 		}

@@ -1,5 +1,5 @@
 // Package say makes the lines that people see at a launcher, from facts and events, and prints them.
-// It runs in the launcher only.
+// It runs in the launcher, and in a program that runs alone, without one.
 //
 // A Reporter owns a Console, which writes the output of peers, the launcher's own lines and the
 // progress line without mixing them, and waits for no reader that is stuck. A MembershipLog makes
