@@ -232,14 +232,15 @@ const maxText = 4 << 10
 // clip cuts the text of an error to maxText bytes.
 func clip(text string) []byte { return []byte(text[:min(maxText, len(text))]) }
 
-// Close ends all calls, streams and listeners, and returns when all methods have returned.
+// Close ends all calls, streams and listeners, and returns when all methods have returned. Streams
+// end first: the error of a method that the end interrupts is not its answer.
 func (s *Server) Close() {
-	s.cancel()
 	s.mu.Lock()
 	s.closed = true
 	for c := range s.open {
 		_ = c.Close()
 	}
 	s.mu.Unlock()
+	s.cancel()
 	s.work.Wait()
 }
