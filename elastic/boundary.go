@@ -2,10 +2,11 @@ package elastic
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/elrun/elrun/collective"
@@ -229,6 +230,105 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 	return nil
 }
 
+// unlogged returns the metrics of this member that are in no step event yet, with those of t.
+func (l *loop) unlogged(t *Turn) ([]metric, error) {
+	all := slices.Clone(l.group.loops.metrics)
+	for _, m := range t.metrics {
+		var err error
+		if all, err = addMetric(all, m); err != nil {
+			return nil, fmt.Errorf("Turn.Report(%q) in step %d: %w", m.name, t.step, err)
+		}
+	}
+	return all, nil
+}
+
+// gatherMetrics returns the combined metrics of all members; mine are those of this member. It
+// exchanges them only if a member has some and a member writes a step event (record.logs), and
+// otherwise returns nil. All members make the same decision, from the records.
+func (l *loop) gatherMetrics(s *Session, mine []metric, all []record) (map[string]float64, error) {
+	if !slices.ContainsFunc(all, func(r record) bool { return r.logs }) || !slices.ContainsFunc(all, func(r record) bool { return r.metrics != 0 }) {
+		return nil, nil
+	}
+	counts, total := make([]int, len(all)), 0
+	for rank, r := range all {
+		if r.metrics < 0 || r.metrics > maxMetricBytes {
+			return nil, mistakef("%s reports %d bytes of values: start all peers with one version of the program", s.names()[rank], r.metrics)
+		}
+		counts[rank], total = r.metrics, total+r.metrics
+	}
+	l.group.loops.metrics = nil
+	bytes := make([]byte, total)
+	if err := collective.AllGatherV(l.ctx, s.Comm.With(collective.CallOptions{For: "boundary"}), bytes, encodeMetrics(mine), counts); err != nil {
+		return nil, err
+	}
+	var ranks [][]metric
+	for rank, n := range counts {
+		decoded, err := decodeMetrics(bytes[:n])
+		if err != nil {
+			return nil, mistakef("the values that %s reports: %w", s.names()[rank], err)
+		}
+		ranks, bytes = append(ranks, decoded), bytes[n:]
+	}
+	return combineMetrics(ranks)
+}
+
+// encodeMetrics returns the encoded metrics, at most maxMetricBytes: for each the kind, the value,
+// the length of the name, and the name.
+func encodeMetrics(all []metric) []byte {
+	var b []byte
+	for _, m := range all {
+		b = append(b, byte(m.kind))
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(m.value))
+		b = append(append(b, byte(len(m.name))), m.name...)
+	}
+	return b
+}
+
+// decodeMetrics is the inverse of encodeMetrics. The bytes come from another member.
+func decodeMetrics(b []byte) (all []metric, err error) {
+	for len(b) > 0 {
+		if len(b) < metricHead || len(b) < metricHead+int(b[metricHead-1]) {
+			return nil, errors.New("a value is cut off")
+		}
+		end := metricHead + int(b[metricHead-1])
+		m := metric{string(b[metricHead:end]), math.Float64frombits(binary.LittleEndian.Uint64(b[1:])), ReportKind(b[0])}
+		if err := m.check(); err != nil {
+			return nil, err
+		}
+		if all, err = addMetric(all, m); err != nil {
+			return nil, err
+		}
+		b = b[end:]
+	}
+	return all, nil
+}
+
+// combineMetrics combines the metrics of all ranks. It is a pure function, so all members get the
+// same values, or the same error.
+func combineMetrics(ranks [][]metric) (map[string]float64, error) {
+	var sums []metric
+	count := make(map[string]float64)
+	for _, m := range slices.Concat(ranks...) {
+		sum := m
+		if i := slices.IndexFunc(sums, func(other metric) bool { return other.name == m.name }); i >= 0 {
+			// The log cannot represent an infinite sum.
+			sum.value = min(max(sums[i].value+m.value, -math.MaxFloat64), math.MaxFloat64)
+		}
+		var err error
+		if sums, err = addMetric(sums, sum); err != nil {
+			return nil, mistakef("Turn.Report(%q): %w", m.name, err)
+		}
+		count[m.name]++
+	}
+	out := make(map[string]float64)
+	for _, m := range sums {
+		if out[m.name] = m.value; m.kind == ReportMean {
+			out[m.name] /= count[m.name]
+		}
+	}
+	return out, nil
+}
+
 // stop ends the loop after the step of t. If a member dies during the first exchange, another
 // member may not receive the records and would go on. So all members confirm the decision in a
 // second exchange. A member whose second exchange fails reports the stop in the next session
@@ -260,15 +360,6 @@ func (l *loop) exchange(s *Session, mine record) ([]record, error) {
 	return all, nil
 }
 
-// names returns a name for each member, by rank.
-func (s *Session) names() []string {
-	names := make([]string, len(s.View.Members))
-	for rank, m := range s.View.Members {
-		names[rank] = nameOf(m, s.View.Members[s.Rank])
-	}
-	return names
-}
-
 // measure returns the time, in microseconds, in which this peer computed its part of a committed
 // step, and records its speed. It returns 0 if there is no valid measurement: no samples, no
 // collective call, or a call of Part after the first collective call.
@@ -279,20 +370,6 @@ func (l *loop) measure(t *Turn) int64 {
 	l.group.loops.speeds.note(t.hi-t.lo, t.computing())
 	return max(1, t.computing().Microseconds())
 }
-
-// digestShare bounds the time that digests of the state take, to the fraction 1/digestShare of all
-// time.
-const digestShare = 100
-
-// digests records the cost of the last digest of the state, to bound the fraction of the time that
-// digests take.
-type digests struct {
-	took time.Duration // duration of the last digest
-	at   time.Time     // when the last digest ended
-}
-
-// cheap reports whether another digest now keeps within the bound of digestShare.
-func (d digests) cheap(now time.Time) bool { return now.Sub(d.at) >= digestShare*d.took }
 
 // digest computes the digest of the state into a record, unless this peer is alone.
 func (l *loop) digest(r *record) (err error) {
@@ -359,13 +436,6 @@ func (l *loop) settle(s *Session) {
 	}
 }
 
-// speaks reports whether this member logs the events that are equal at all members of its launcher.
-// Of these members the one with the lowest rank logs them.
-func (s *Session) speaks() bool {
-	launcher := s.View.Members[s.Rank].Launcher
-	return slices.IndexFunc(s.View.Members, func(m Member) bool { return m.Launcher == launcher }) == s.Rank
-}
-
 // loops is the state of a group's calls of Steps. The goroutine of the body owns it.
 type loops struct {
 	err        error   // returned by Err
@@ -402,13 +472,4 @@ func (l *loops) until() int64 {
 		return 0
 	}
 	return l.untils[len(l.untils)-1]
-}
-
-// nameOf names a member in messages of the peer self: by its local index, or by its ID and host if
-// another launcher has started it.
-func nameOf(m, self Member) string {
-	if m.Launcher == self.Launcher {
-		return "peer " + strconv.Itoa(m.Index)
-	}
-	return m.ID.Short() + "@" + m.Host
 }

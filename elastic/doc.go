@@ -94,7 +94,7 @@ package elastic
 // # Who is believed
 //
 // Control messages and requests (Network.Request) come from any peer that has passed a member's
-// gate, for example with a ticket. The table (control_table.go) gives the effect that a control
+// gate, for example with a ticket. The table (control.go) gives the effect that a control
 // message may have, by its kind and its sender. An outsider is a peer outside the present view: a
 // newcomer, a member that was put out, a member of another branch, or an attacker with a ticket.
 //
@@ -116,17 +116,17 @@ package elastic
 // # From a death to the next step
 //
 //	the connection breaks -> the session's calls fail everywhere; the driver dials again
-//	   |                     refused: suspected at once; no answer: see detect.go
+//	   |                     refused: suspected at once; no answer: see detector.go
 //	   v
 //	elastic/member agrees on a view without the dead: two round trips
 //	   |
 //	   v
 //	Next: connect the members of the view -> level -> session
 //
-// A detector per member (detect.go), a pure function of time and messages, judges silence by an
-// adaptive timeout. A silent member is probed, directly and through others (probe.go, as in SWIM),
+// A detector per member (detector.go), a pure function of time and messages, judges silence by an
+// adaptive timeout. A silent member is probed, directly and through others (watcher.go, as in SWIM),
 // before it is suspected. If no other member of its host answers either, the whole host is
-// suspected (silenthost.go). Limits grow with the lateness of this process itself (health.go, as in
+// suspected (watcher.go). Limits grow with the lateness of this process itself (tickclock.go, as in
 // Lifeguard). Silence of less than 30 s does not count before the first session. Silence never
 // counts while the member's process is on this host and is busy. Two signs are certain and need no
 // probes: the end of a process that the kernel has reported, and a refused dial. The limits and
@@ -151,11 +151,11 @@ package elastic
 //
 // A newcomer makes an offer to the members (offer.go). The members compare the newcomer's settings
 // with their own. If a setting differs, they refuse the newcomer and name the setting. Then the
-// newcomer copies the state while the members go on (donor.go, elastic/internal/transfer), follows
+// newcomer copies the state while the members go on (joiner.go, elastic/internal/transfer), follows
 // the updates step by step, and requests admission when it is level (joinstate.go). Before a
 // newcomer is admitted, it has to connect with the members (in a large group, with some members of
 // each host; reach.go). It also has to connect with the newcomers that are admitted at the same
-// time (pairs.go). The members' session ends at a boundary between two steps.
+// time (admission.go). The members' session ends at a boundary between two steps.
 //
 // A State that is a Judge decides whether the newcomer helps the job (admission.go). One member
 // asks the Judge: the live member with the lowest rank. A newcomer that is not admitted for now is

@@ -1,10 +1,17 @@
 package elastic
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic/member"
 	"github.com/elrun/elrun/event"
 )
@@ -68,6 +75,23 @@ func newDriver(cfg *Config, ep Endpoint, first []Member, emit func(uint64, event
 	}
 	go d.run()
 	return d, nil
+}
+
+// firstView returns the first view of a group of members.
+func firstView(members []Member, grants []Grant) (member.View, error) {
+	var all []member.Member
+	for _, m := range members {
+		one, err := toMember(m)
+		if err != nil {
+			return member.View{}, err
+		}
+		all = append(all, one)
+	}
+	var given []member.Grant
+	for _, g := range grants {
+		given = append(given, toGrant(g))
+	}
+	return member.First(all, given...)
 }
 
 // idleDriver returns a driver whose parts are connected to each other, but which has neither a
@@ -176,6 +200,19 @@ func (d *driver) run() {
 	}
 }
 
+// happened handles an event of the control network.
+func (d *driver) happened(e PeerEvent) {
+	switch e.Kind {
+	case PeerMessage:
+		d.receive(e.Peer, e.Data) // before received, which reads from the heartbeat whether the sender hears this member
+		d.watcher.received(e.Peer)
+	case PeerUp:
+		d.watcher.connected(e.Peer)
+	case PeerDown:
+		d.watcher.disconnected(e.Peer)
+	}
+}
+
 // span returns the number of ticks that the next wake-up handles together. It is one while the
 // machine has work. While the machine is idle, or does not exist yet, one wake-up handles all ticks
 // up to the next heartbeat or judgement. So a hundred idle processes on a host use little processor
@@ -218,6 +255,43 @@ func (d *driver) tick(now time.Time, span int) {
 	}
 }
 
+// watchEntry logs, if a report is due, the members that have not begun to enter the session that
+// this member enters, with one event for each reason that they report. It covers only the members
+// that this member watches. Once the entry has lasted makeWayAfter, a member that was in an earlier
+// session and reports no reason is asked to step down. A member that was in no session yet may take
+// any time to prepare.
+func (d *driver) watchEntry(now time.Time) {
+	held, due := d.entry.due(now)
+	if !due {
+		return
+	}
+	v := d.entry.view
+	absent := make(map[string][]string) // by phase, the short IDs of the members
+	var phases []string
+	for _, id := range d.watched() {
+		p := d.peerOf(id)
+		if v.Rank(id) < 0 || p.heartbeat.Entered >= v.Epoch {
+			continue
+		}
+		phase := "not in the session"
+		if p.heartbeat.Busy != "" {
+			phase = p.heartbeat.Busy
+		}
+		if absent[phase] == nil {
+			phases = append(phases, phase)
+		}
+		absent[phase] = append(absent[phase], id.Short())
+		if p.heartbeat.Busy == "" && p.heartbeat.Entered > 0 && held >= makeWayAfter {
+			p.blamed = now
+			d.out.send(id, stepDown{Epoch: v.Epoch, Entered: p.heartbeat.Entered}.append(nil))
+		}
+	}
+	for _, phase := range phases {
+		d.emit(v.Epoch, event.Stall{Culprit: strings.Join(absent[phase], ","), Phase: phase,
+			What: fmt.Sprintf("enter epoch %d", v.Epoch), SinceMS: milliseconds(held)})
+	}
+}
+
 // drain carries out the outputs of the machine.
 func (d *driver) drain() {
 	if d.m == nil {
@@ -234,6 +308,11 @@ func (d *driver) drain() {
 	for _, m := range r.Messages {
 		d.out.send(ID(m.To), encodeMachineMessage(m))
 	}
+}
+
+// encodeMachineMessage encodes a control message that carries a message of a membership machine.
+func encodeMachineMessage(m member.Message) []byte {
+	return member.Encode([]byte{byte(controlMember)}, m)
 }
 
 // noticed handles a notice of the machine. A repeated QuorumLost only updates the numbers in the
@@ -266,6 +345,144 @@ func (d *driver) noticed(n member.Notice) {
 	}
 }
 
+// entered makes v the present view. It logs the changes, introduces new members to the network before
+// anything is sent to them, and revokes sessions that cannot go on.
+func (d *driver) entered(mv member.View) {
+	old := d.view
+	v := d.convert(mv, old)
+	came, left := v.changes(old)
+	d.replace(v)
+	if _, nobody := d.cfg.Sink.(event.Discard); !nobody {
+		d.emit(v.Epoch, event.View{Members: short(v.Members), Voters: shortIDs(v.Voters), Reason: v.Reason})
+	}
+	d.welcome(came, old.Epoch > 0)
+	gone := d.farewell(left, mv.Left)
+	d.status.set(func(s *status) {
+		s.phase, s.view = max(s.phase, inside), v
+		s.former = slices.Concat(gone, s.former)
+		s.former = s.former[:min(len(s.former), maxFormer)]
+	})
+	if d.cfg.OnView != nil {
+		d.cfg.OnView(v)
+	}
+	// An error means that a member has given an invalid address. The failure detector then suspects
+	// the member as unreachable.
+	_ = d.ep.Network.Introduce(came)
+	// A newcomer has not received the heartbeats that this member sent when it asked to leave. If
+	// all members leave at the end of the job, only these heartbeats tell the newcomer of the end.
+	if old.Epoch > 0 && d.report.get().Leaving {
+		for _, m := range came {
+			d.heartbeats.send(m.ID, false)
+		}
+	}
+	switch v.Reason {
+	// A renewed view has the same members, so the session must be revoked even though no member is
+	// lost.
+	case "renew":
+		d.session.revoke(fmt.Errorf("epoch %d begins, because the session broke", v.Epoch))
+	case "forced", "lost", "kick":
+		d.session.revokeFor(gone)
+	}
+}
+
+// short returns the short IDs of members.
+func short(members []Member) []string {
+	var out []string
+	for _, m := range members {
+		out = append(out, m.ID.Short())
+	}
+	return out
+}
+
+// shortIDs returns the short forms of IDs.
+func shortIDs(ids []ID) []string {
+	var out []string
+	for _, id := range ids {
+		out = append(out, id.Short())
+	}
+	return out
+}
+
+// maxFormer bounds the lost members that are remembered.
+const maxFormer = 32
+
+// welcome records new members. The silence of a new member counts from now.
+func (d *driver) welcome(came []Member, later bool) {
+	foreign := func(m Member) bool { return m.Launcher != d.ep.Self.Launcher }
+	if d.view.Epoch > 1 && slices.ContainsFunc(d.view.Members, foreign) {
+		d.launcher.end()
+		d.launcher.settled = true // the foreign member was admitted only after all members had acknowledged
+	}
+	for _, m := range came {
+		if m.ID == d.ep.Self.ID {
+			continue
+		}
+		d.admission.joined(m.ID)
+		if len(d.view.Members) <= greetedAll {
+			d.peerOf(m.ID)
+		}
+		if later {
+			d.emit(d.view.Epoch, event.Join{Who: m.ID.Short(), Reason: "admitted"})
+		}
+	}
+	watched := d.watched()
+	for _, id := range watched {
+		d.peerOf(id)
+	}
+	// In a large group only records that matter are kept, so memory does not grow with the group.
+	if len(d.view.Members) > greetedAll {
+		maps.DeleteFunc(d.peers, func(id ID, p *peer) bool { return p.unremarkable() && !slices.Contains(watched, id) })
+	}
+}
+
+// farewell removes the records of the members in gone, and returns the members that were lost or
+// kicked. The members in asked have left at their own request.
+func (d *driver) farewell(gone []Member, asked []member.ID) (lost []Member) {
+	v := d.view
+	for _, m := range gone {
+		p := d.peers[m.ID]
+		if p == nil {
+			p = &peer{detector: detector{silence: newSilence(time.Now())}} // this member has no record
+		}
+		delete(d.peers, m.ID)
+		if p.heartbeat.Ended {
+			d.status.endJob()
+		}
+		if slices.Contains(v.Barred, m.ID) {
+			d.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: "kicked"})
+			lost = append(lost, m)
+			continue
+		}
+		// A change may contain both losses and leaves. A member that asked to leave may also be lost
+		// before the others have agreed; it counts as left, too.
+		if slices.Contains(asked, member.ID(m.ID)) || v.Reason == "leave" || p.heartbeat.Leaving || p.heartbeat.Stalled {
+			d.emit(v.Epoch, event.Leave{Who: m.ID.Short(), Reason: p.leaves(time.Now())})
+			continue
+		}
+		d.emit(v.Epoch, event.Lost{Who: m.ID.Short(), Cause: p.suspected, DetectMS: milliseconds(time.Since(p.silence.last)),
+			LimitMS: milliseconds(p.exceeded)})
+		lost = append(lost, m)
+	}
+	return lost
+}
+
+// over ends the membership of this identity.
+func (d *driver) over(p phase, n member.Notice) {
+	n.Why = d.shorten(n.Why, n.Before)
+	if p == left && d.report.get().Stalled {
+		p, n.Why = fenced, "stalled: the others waited for this peer, and its program did not call Busy"
+	}
+	switch p { // announceLeave logs a leave, with the step at which this peer ended
+	case fenced:
+		d.emit(d.view.Epoch, event.Fenced{Who: d.ep.Self.ID.Short(), Reason: n.Why})
+		d.session.revoke(fmt.Errorf("put out of the group: %s", n.Why))
+	case kicked:
+		d.emit(d.view.Epoch, event.Leave{Who: d.ep.Self.ID.Short(), Reason: "kicked"})
+		d.session.revoke(errors.New("kicked out of the group"))
+	}
+	d.status.set(func(s *status) { s.phase, s.why = p, n.Why })
+}
+
 // stop ends the driver and waits for its goroutines. The network stays open: it belongs to the
 // Endpoint, which the group closes afterwards.
 func (d *driver) stop() {
@@ -273,4 +490,253 @@ func (d *driver) stop() {
 	<-d.loop.ended
 	d.admission.dialer.work.Wait()
 	d.out.stop() // last, as the driver's goroutine starts the goroutines of the queues
+}
+
+// lastMembers returns the other members of the last view that this identity knew. With Config.Any
+// it adds some members that were lost before: if this peer's branch of a divided group is given up,
+// only the members of the other branch remain.
+func (d *driver) lastMembers() []Member {
+	s, _ := d.status.now()
+	members := without(s.view.Members, d.ep.Self.ID)
+	if d.cfg.Any {
+		members = append(members, s.former...)
+	}
+	return members
+}
+
+// without returns a copy of members without the member id.
+func without(members []Member, id ID) []Member {
+	return slices.DeleteFunc(slices.Clone(members), func(m Member) bool { return m.ID == id })
+}
+
+// enter records the session in use.
+func (d *driver) enter(s *Session) {
+	d.session.Store(s)
+	d.loop.do(d.agreed)
+}
+
+// reportStall logs a stall of the communicator of v. A single culprit that lives and reports no
+// reason is asked to step down once the stall has lasted makeWayAfter. While this member enters the
+// session, a culprit that does not answer usually waits itself in Connect for a member that
+// watchEntry names, so its stall is not logged.
+func (d *driver) reportStall(v View, s collective.Stall) {
+	if d.entry.under(v.Epoch) && s.Phase == collective.PhaseSilent {
+		return
+	}
+	var who []string
+	phase := s.Phase
+	for _, rank := range s.Culprits {
+		id := v.Members[rank].ID
+		who = append(who, id.Short())
+		p := d.peerOf(id)
+		if p == nil {
+			continue
+		}
+		if p.heartbeat.Busy != "" {
+			// A body that is in a call explains nothing: then the state of the call counts.
+			if s.Phase == collective.PhaseAbsent || p.heartbeat.Busy != bodyBusy && s.Phase != collective.PhaseDeadlock {
+				phase = p.heartbeat.Busy
+			}
+			continue
+		}
+		if len(s.Culprits) > 1 {
+			continue
+		}
+		// If the member leaves soon, the log calls it stalled, see peer.leaves.
+		p.blamed = time.Now()
+		if s.Quiet >= makeWayAfter {
+			d.out.send(id, stepDown{Epoch: v.Epoch, Entered: v.Epoch}.append(nil))
+		}
+	}
+	d.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase, What: s.Name(), SinceMS: milliseconds(s.Since)})
+}
+
+// makeWayAfter is the shortest time for which the others wait for a live member before they ask it
+// to step down. In a long call the time may be longer, because the communicator reports stalls at
+// growing intervals.
+const makeWayAfter = 30 * time.Second
+
+// broken handles the end of v's session with an error while no later view is known. The argument
+// blamed is the rank of the member that the error names, or -1. That member must first show that it
+// lives. After that, or at once if the error names no member, the driver requests a view of the
+// same members.
+func (d *driver) broken(v View, blamed int) {
+	d.loop.do(func() {
+		if d.view.Epoch != v.Epoch {
+			return
+		}
+		if blamed >= 0 && v.Members[blamed].ID != d.ep.Self.ID {
+			id := v.Members[blamed].ID
+			if p := d.peerOf(id); p != nil {
+				d.watcher.requireAnswer(id, p, v.Epoch)
+				return
+			}
+		}
+		d.step(member.Renew{Epoch: v.Epoch})
+	})
+}
+
+// dead records that the process of a member has certainly ended.
+func (d *driver) dead(id ID) { d.loop.do(func() { d.watcher.dead(id) }) }
+
+// leave requests to leave at the next boundary. The argument ended means that this member leaves
+// because the job is at its end.
+func (d *driver) leave(ended bool) {
+	d.report.leave(ended)
+	d.loop.do(func() {
+		d.heartbeats.sendAll() // so that the others log a leave, not a loss
+		d.step(member.Leave{})
+	})
+}
+
+// makeWay handles a request to step down. This member then leaves, unless it has reported a reason
+// (Busy), has entered another session since the request was sent, or itself waits for others to
+// enter the session. Because this member itself votes for its leave, the others need no quorum
+// without it.
+func (d *driver) makeWay(y stepDown) {
+	mine := d.report.get()
+	if y.Epoch != d.view.Epoch || mine.Entered > y.Entered || d.entry.waits(y.Epoch) || mine.Busy != "" || mine.Stalled {
+		return
+	}
+	d.report.stall()
+	d.heartbeats.sendAll() // so that the others log that this member was stalled, not that it left at its own request
+	d.step(member.Leave{})
+}
+
+// depart leaves the group by agreement, and waits as settle does. A peer that is no member any more
+// has nothing to wait for: Next has waited after a leave.
+func (d *driver) depart() {
+	if s, _ := d.status.now(); s.phase != inside {
+		return
+	}
+	d.leave(true)
+	d.settle()
+}
+
+// departPatience bounds the wait of settle. Where many peers share a core, an agreement takes
+// seconds.
+const departPatience = 5 * time.Second
+
+// settle waits, for at most departPatience, until this peer is out of the view and until members
+// that lag behind have received the decision: the program may end at once after that. It does not
+// wait if this peer is no member yet, or if too few members are left to agree.
+func (d *driver) settle() {
+	deadline := time.NewTimer(departPatience)
+	defer deadline.Stop()
+	// settled changes without a change of the status, so it is polled.
+	poll := time.NewTicker(tickPeriod)
+	defer poll.Stop()
+	for {
+		s, changed := d.status.now()
+		// Without a quorum the members cannot agree. The others later detect that this peer is
+		// silent or gone.
+		if s.gap != nil || s.phase == outside || s.phase > inside && d.settled() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-poll.C:
+		case <-deadline.C:
+			return
+		}
+	}
+}
+
+// settled reports whether no member waits for a decision from this peer.
+func (d *driver) settled() bool {
+	settled, ok := ask(&d.loop, func() bool { return d.m == nil || d.m.Settled() })
+	return settled || !ok
+}
+
+// mistaken ends the loops of all members because of a mistake of the program, which err describes.
+// It returns when the members that watch this one know of the mistake or are certainly gone, when
+// ctx ends, and at the latest mistakeTerm after this member has learned of the mistake. A newcomer
+// ends alone: members believe only members.
+func (d *driver) mistaken(ctx context.Context, err error) {
+	var own mistakeError
+	found := errors.As(err, &own)                                                                    // and not learned of from another member, by the end of a session
+	_, _ = ask(&d.loop, func() any { d.learnMistake(d.ep.Self.ID, textOf(err), found); return nil }) // returns when the time of the mistake is recorded
+	poll := time.NewTicker(tickPeriod)
+	defer poll.Stop()
+	for d.report.sinceMistake() < mistakeTerm {
+		now, _ := d.status.now()
+		known, ok := ask(&d.loop, d.knowMistake)
+		if known || !ok || now.phase != inside {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// mistakeTerm bounds the wait for the members that do not know of a mistake yet. A member of an
+// overloaded host may not run for seconds.
+const mistakeTerm = 10 * time.Second
+
+// textOf returns the description of a mistake, without the places that have passed err on.
+func textOf(err error) string {
+	var found mistakeError
+	if errors.As(err, &found) {
+		return found.Error()
+	}
+	cause := transport.CauseOf(0, err)
+	if aborted, ok := cause.(*collective.AbortError); ok {
+		return aborted.Cause
+	}
+	return cause.Error()
+}
+
+// learnMistake records a mistake that the member from passes on, or that this member has found, and tells
+// the others. Only the first mistake counts.
+func (d *driver) learnMistake(from ID, text string, found bool) {
+	if d.report.get().Mistake != "" {
+		return
+	}
+	d.report.mistake(text)
+	why := &collective.AbortError{Rank: d.view.Rank(from), Cause: d.report.get().Mistake, Mistake: true}
+	d.emit(d.view.Epoch, event.Mistake{Reason: why.Cause, Found: found})
+	d.status.set(func(s *status) { s.wrong = fmt.Errorf("%w: %w", ErrNoView, why) })
+	d.session.revoke(why)
+	d.heartbeats.sendAll()
+}
+
+// eventLoop lets other goroutines run functions in the goroutine of a driver, which owns the
+// driver's state without a lock (the actor model).
+type eventLoop struct {
+	functions chan func()     // to be called by the driver's goroutine
+	ctx       context.Context // ends when the driver is stopped
+	cancel    context.CancelFunc
+	ended     chan struct{} // closed when the goroutine has ended
+}
+
+// newEventLoop returns a loop without a goroutine.
+func newEventLoop() eventLoop {
+	l := eventLoop{functions: make(chan func()), ended: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// do passes f to the driver's goroutine, which calls f. It returns when the call begins. If the
+// driver has ended, f is not called.
+func (e *eventLoop) do(f func()) {
+	select {
+	case e.functions <- f:
+	case <-e.ctx.Done():
+	}
+}
+
+// ask calls f in the driver's goroutine and returns its result. ok is false if the driver has ended
+// before f returned; f may still run then, so f must not write to variables of the caller.
+func ask[T any](l *eventLoop, f func() T) (answer T, ok bool) {
+	answers := make(chan T, 1)
+	l.do(func() { answers <- f() })
+	select {
+	case answer = <-answers:
+		return answer, true
+	case <-l.ctx.Done():
+		return answer, false
+	}
 }

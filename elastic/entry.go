@@ -1,11 +1,7 @@
 package elastic
 
 import (
-	"fmt"
-	"strings"
 	"time"
-
-	"github.com/elrun/elrun/event"
 )
 
 // slowEntry is the time after which this member logs which members have not entered the session
@@ -46,41 +42,4 @@ func (e *entry) due(now time.Time) (held time.Duration, ok bool) {
 		e.next = min(e.next, makeWayAfter) // a report is due at makeWayAfter, when members are asked to step down
 	}
 	return held, true
-}
-
-// watchEntry logs, if a report is due, the members that have not begun to enter the session that
-// this member enters, with one event for each reason that they report. It covers only the members
-// that this member watches. Once the entry has lasted makeWayAfter, a member that was in an earlier
-// session and reports no reason is asked to step down. A member that was in no session yet may take
-// any time to prepare.
-func (d *driver) watchEntry(now time.Time) {
-	held, due := d.entry.due(now)
-	if !due {
-		return
-	}
-	v := d.entry.view
-	absent := make(map[string][]string) // by phase, the short IDs of the members
-	var phases []string
-	for _, id := range d.watched() {
-		p := d.peerOf(id)
-		if v.Rank(id) < 0 || p.heartbeat.Entered >= v.Epoch {
-			continue
-		}
-		phase := "not in the session"
-		if p.heartbeat.Busy != "" {
-			phase = p.heartbeat.Busy
-		}
-		if absent[phase] == nil {
-			phases = append(phases, phase)
-		}
-		absent[phase] = append(absent[phase], id.Short())
-		if p.heartbeat.Busy == "" && p.heartbeat.Entered > 0 && held >= makeWayAfter {
-			p.blamed = now
-			d.out.send(id, stepDown{Epoch: v.Epoch, Entered: p.heartbeat.Entered}.append(nil))
-		}
-	}
-	for _, phase := range phases {
-		d.emit(v.Epoch, event.Stall{Culprit: strings.Join(absent[phase], ","), Phase: phase,
-			What: fmt.Sprintf("enter epoch %d", v.Epoch), SinceMS: milliseconds(held)})
-	}
 }

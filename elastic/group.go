@@ -2,12 +2,17 @@ package elastic
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"math"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/event"
@@ -35,6 +40,12 @@ var (
 	// with the same description.
 	ErrSettings = fmt.Errorf("%w: peers differ", ErrNoView)
 )
+
+// ErrKicked means that this peer was put out on request and is never admitted again.
+var ErrKicked = fmt.Errorf("%w: kicked", ErrNoView)
+
+// ErrFinished means that the job had finished before this peer was admitted.
+var ErrFinished = fmt.Errorf("%w: the job has finished", ErrNoView)
 
 // Config describes this peer, its access to the other peers, and the conditions under which the
 // group goes on.
@@ -129,6 +140,12 @@ var (
 // without an error do nothing, and the other calls fail.
 func (g *Group) made() bool { return g != nil && g.leaves != nil }
 
+// Admin returns the launcher's side of the group.
+func (g *Group) Admin() Admin { return Admin{g} }
+
+// Sessions returns the group's side for a loop over sessions.
+func (g *Group) Sessions() Sessions { return Sessions{g} }
+
 // Join makes this peer a member of the job. For a member of the first view it returns when all
 // members of the view have agreed and are connected. For a newcomer Join returns at once, and the
 // first call of Next gets the newcomer admitted. The end of ctx ends Join with an error. If Join
@@ -188,6 +205,27 @@ func (g *Group) join(ctx context.Context) error {
 	return err
 }
 
+// newRunIDs returns the IDs of a member of the first view, and of a newcomer. If the configuration
+// does not name the job, its ID follows from the first view, whose members are in no other job. A
+// newcomer gets what it lacks from the members.
+func newRunIDs(cfg *Config) (r runIDs) {
+	h := xxhash.New()
+	_, _ = h.WriteString(cfg.Job) // never fails
+	if cfg.Job == "" {
+		for _, m := range cfg.Peers {
+			_, _ = h.Write(binary.LittleEndian.AppendUint32(nil, uint32(len(m.ID))))
+			_, _ = h.WriteString(string(m.ID))
+		}
+	}
+	if cfg.Job != "" || len(cfg.Peers) > 0 {
+		r.job = max(h.Sum64(), 1)
+	}
+	if len(cfg.Peers) > 0 {
+		r.run = r.job
+	}
+	return r
+}
+
 // Busy reports that this member makes no progress for a known reason, until done is called. Stalls
 // that this member causes meanwhile are logged with the reason, and the member is not asked to step
 // down.
@@ -210,6 +248,120 @@ func (g *Group) Leave() {
 	g.current().leave(false)
 }
 
+// Report sets the result that Close passes to the launcher, if a loop of Steps has come to its end.
+// The last call before Close counts. elrun shows the result in the job's last line. One peer may
+// report, or all; if several do, the peer with the lowest local index counts. A number that is not
+// finite is an error, and the result is not reported then.
+func (g *Group) Report(r Result) error {
+	if !g.made() {
+		return fmt.Errorf("elastic: report: %w", errNoGroup)
+	}
+	for name, x := range map[string]*float64{"accuracy": r.Accuracy, "loss": r.Loss} {
+		if x != nil && (math.IsNaN(*x) || math.IsInf(*x, 0)) {
+			return fmt.Errorf("elastic: report: the %s is %v, want a finite number", name, *x)
+		}
+	}
+	g.outcome.report(r)
+	return nil
+}
+
+// Result is the quality of the trained model, as the program has measured it. A nil field is
+// unknown.
+type Result struct {
+	Accuracy *float64 // the fraction of the test set that is classified correctly, from 0 to 1
+	Loss     *float64 // the mean loss over the test set
+}
+
+// Steps trains state together with the other members until all of them have committed the step with
+// the number until. It yields a Turn for each attempt at a step. The body computes this peer's part
+// of the step and reduces it over t.Comm. When the calls have returned nil the body commits the
+// result to state, which increments state.Step().
+//
+//	for t := range g.Steps(ctx, state, steps) {
+//		lo, hi := t.Part(batch)
+//		sum := m.Gradient(lo, hi)
+//		if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[float64]); err != nil {
+//			continue // the step is tried again
+//		}
+//		m.Commit(sum)
+//	}
+//	return g.Err()
+//
+// After an error of a call the body only continues the loop. The turn has recorded the error, and
+// the step is tried again, without the members that died and with newcomers. All peers run the same
+// loop over the same state and end at the same step: the step until, or an earlier one if a body
+// calls Turn.Stop. Err returns nil if and only if this peer has committed all these steps. So a
+// program prints and saves its result only after it has checked Err: a peer that was asked to leave
+// (ErrLeft) ends before.
+//
+// Mistakes of the program end the loop with an error at every peer: a turn that neither failed nor
+// committed; a turn that committed more than one step, or committed although a call in it had
+// failed; a body that leaves the loop by break, return or a panic; and peers that differ in until,
+// in settings, in the argument of Part, or in their states. States are compared before the first
+// step, then as often as 1 % of the time allows, and after the last step. In the first comparison
+// peers that differ copy the most common state; of several equally common states they copy the
+// state of the lowest rank.
+//
+// The state holds all that the next step depends on: parameters, the optimiser's memory, the state
+// of random generators, the position in the data. Vectors, Gob and Binary make a State of a
+// program's variables. Only the body and, between turns, the group may use the state. A later call
+// of Steps continues where the last one ended, with a state of the same kind and the same options.
+//
+// A step costs one AllGather of a few words besides the calls of the body. ctx bounds the waits
+// between turns; its end ends the loop.
+func (g *Group) Steps(ctx context.Context, state State, until int64, options ...Option) iter.Seq[*Turn] {
+	return func(yield func(*Turn) bool) {
+		if !g.made() {
+			return
+		}
+		l := &loop{group: g, ctx: ctx, state: state, until: until}
+		// A panic of the body skips the assignments below, so the error is set before.
+		g.loops.err = fmt.Errorf("elastic: steps: %w", errUnwound)
+		err := l.prepare(options)
+		if err != nil {
+			// The other members wait for this peer, so its wrong arguments end their loops, too.
+			err = fmt.Errorf("elastic: steps: %w", mistakeError{err})
+		} else {
+			err = l.sessions(yield)
+		}
+		if errors.Is(err, collective.ErrMistake) {
+			g.current().mistaken(l.ctx, err)
+		}
+		g.loops.err = nil
+		switch {
+		case err == nil:
+			var done *event.Done
+			done, g.loops.err = l.outcome()
+			g.outcome.end(done, g.loops.epoch)
+			g.Sessions().Emit(g.loops.epoch, state.Step(), event.Complete{})
+		case errors.Is(err, ErrLast):
+			g.loops.err = l.ended(ErrLast)
+		case errors.Is(err, ErrLeft):
+			g.loops.err = l.ended(ErrLeft)
+		case errors.Is(err, ErrFinished):
+			g.loops.err = l.ended(ErrFinished)
+		default:
+			g.loops.err = err
+		}
+	}
+}
+
+// errUnwound is what Err returns if the body of the loop did not return.
+var errUnwound = errors.New("the body of the loop ended by a panic or runtime.Goexit")
+
+// Err returns why the last Steps ended early, and nil if and only if this peer has committed all
+// steps: up to until, or up to the step of a Turn.Stop. ErrLeft means that this peer has left as
+// asked, ErrFinished that it came after the job had finished; package launch counts neither as a
+// failure, whatever the exit status of the program is. The other errors are those of Sessions.Next,
+// of the calls, and of mistakes. After an error the state is that of an earlier step. Call Err only
+// in the goroutine of the loop.
+func (g *Group) Err() error {
+	if !g.made() {
+		return fmt.Errorf("elastic: steps: %w", errNoGroup)
+	}
+	return g.loops.err
+}
+
 // Self returns this peer, under its present identity. The ID changes when a fenced peer comes back,
 // so a caller must not keep it for longer than a session.
 func (g *Group) Self() Member {
@@ -220,6 +372,16 @@ func (g *Group) Self() Member {
 		return d.ep.Self
 	}
 	return g.cfg.Self
+}
+
+// View returns the present view, with the valid grants. If this peer has been in no view yet, the
+// result has epoch 0 and no members.
+func (g *Group) View() View {
+	if !g.made() {
+		return View{}
+	}
+	s, _ := g.current().status.now()
+	return s.view
 }
 
 // emitter returns a function that logs events under an identity.
@@ -275,4 +437,164 @@ func (g *Group) Close() error {
 		return fmt.Errorf("elastic: close: %w", err)
 	}
 	return nil
+}
+
+// announceLeave logs that the peer of g has left, once, with the last step that its state has
+// committed. The goroutine of Next calls it, or Close.
+func announceLeave(g *Group, reason string) {
+	g.leftLog.Do(func() {
+		d := g.current()
+		s, _ := d.status.now()
+		if d.report.get().Failed {
+			reason = leftFailed
+		}
+		g.Sessions().Emit(s.view.Epoch, d.report.committed(), event.Leave{Who: d.ep.Self.ID.Short(), Reason: reason})
+	})
+}
+
+// leaveReason returns why Close leaves: a request to leave counts unless the last loop has come to its
+// end.
+func (g *Group) leaveReason() string {
+	done, _ := g.outcome.get()
+	select {
+	case <-g.leaves:
+		if done == nil {
+			return leftAsked
+		}
+	default:
+	}
+	return leftClosed
+}
+
+// The reasons of an event.Leave about a peer that was neither kicked nor stalled.
+const (
+	leftAsked  = "asked"  // Leave was called
+	leftClosed = "closed" // the program has closed its group
+	leftFailed = "failed" // the loop of the program has failed at this peer only
+)
+
+// orders holds the requests that a program or its launcher has made to a group. It is safe for
+// concurrent use.
+type orders struct {
+	leaves  chan struct{} // closed by leave
+	leaving sync.Once
+	reason  chan error // the latest reason why there is no member to join
+}
+
+// newOrders returns orders without any order.
+func newOrders() orders {
+	return orders{leaves: make(chan struct{}), reason: make(chan error, 1)}
+}
+
+// leave orders the group to leave.
+func (o *orders) leave() { o.leaving.Do(func() { close(o.leaves) }) }
+
+// endWait ends a newcomer's wait for members with err. It replaces an earlier error that the
+// newcomer has not read yet.
+func (o *orders) endWait(err error) {
+	select {
+	case <-o.reason:
+	default:
+	}
+	select {
+	case o.reason <- err:
+	default:
+	}
+}
+
+// forget drops the order that ends a wait, as the wait has ended.
+func (o *orders) forget() {
+	select {
+	case <-o.reason:
+	default:
+	}
+}
+
+// identity holds the driver of a process's present identity in its group. A process that was put
+// out gets another identity. identity is safe for concurrent use.
+type identity struct {
+	mu     sync.Mutex
+	closed bool     // the group is closed: no other identity follows
+	driver *driver  // of the present identity; nil before the first
+	former []Member // members that the previous identity knew; the present identity makes offers to them
+}
+
+// current returns the driver of the present identity, or nil.
+func (i *identity) current() *driver {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.driver
+}
+
+// known returns the members that the previous identity knew.
+func (i *identity) known() []Member {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.former
+}
+
+// replace makes d the driver of the present identity. The argument former lists additional members
+// to which the peer may make its offer. replace returns false if the group was closed.
+func (i *identity) replace(d *driver, former []Member) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed {
+		return false
+	}
+	i.driver, i.former = d, former
+	return true
+}
+
+// isOpen reports whether another identity may follow.
+func (i *identity) isOpen() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return !i.closed
+}
+
+// close makes further calls of replace fail. It returns the driver of the present identity, and
+// whether this is the first call.
+func (i *identity) close() (d *driver, first bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	first, i.closed = !i.closed, true
+	return i.driver, first
+}
+
+// outcome holds the event for the end of the last loop of Steps, if that loop has come to its end,
+// and the result that the program has reported. It is safe for concurrent use.
+type outcome struct {
+	// mu guards the fields below.
+	mu   sync.Mutex
+	done *event.Done // without the result; nil if steps are left
+	// epoch is the epoch of the last session.
+	epoch  uint64
+	result Result
+}
+
+// report sets the result.
+func (o *outcome) report(r Result) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.result = r
+}
+
+// end sets the event for the end of a loop, or nil when a loop begins.
+func (o *outcome) end(done *event.Done, epoch uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.done, o.epoch = done, epoch
+}
+
+// get returns the event for the end of the job, with its epoch; nil if steps are left.
+func (o *outcome) get() (*event.Done, uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.done == nil {
+		return nil, 0
+	}
+	done := *o.done
+	// The result of the last Report before Close counts.
+	done.Accuracy, done.Loss = o.result.Accuracy, o.result.Loss
+	return &done, o.epoch
 }

@@ -3,6 +3,7 @@ package elastic
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -188,6 +189,25 @@ func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
 	}
 }
 
+// idsOf returns the IDs that all members of a session have from now on: those of the member whose
+// state all get, or of the first member that knows them. It is a pure function of the gathered
+// accounts, so all members get the same IDs.
+func idsOf(all []account) (r runIDs) {
+	ranks := leaders(all)
+	for rank := range all {
+		ranks = append(ranks, rank)
+	}
+	for _, rank := range ranks {
+		if r.job == 0 {
+			r.job = all[rank].job
+		}
+		if r.run == 0 {
+			r.run = all[rank].run
+		}
+	}
+	return r
+}
+
 // outdated returns the number of steps that have left the state of the leaders unchanged, if the
 // member with the given rank has copied that state or is about to copy it; otherwise 0. Then the
 // copy may be outdated, see changes.
@@ -336,4 +356,61 @@ func recvBlob(ctx context.Context, s *Session, from int) ([]byte, error) {
 		b = b[:len(b)+size]
 	}
 	return b, nil
+}
+
+// compareSettings is called if the hashes of the members' settings differ. It gathers the settings
+// of all members, and returns the difference as an ErrSettings. All members call it, and all that get
+// the settings return the same difference.
+func (h *heldState) compareSettings(ctx context.Context, s *Session) error {
+	mine, err := json.Marshal(h.settings)
+	if err == nil && len(mine) > maxSettings {
+		err = fmt.Errorf("they have %d bytes, want at most %d", len(mine), maxSettings)
+	}
+	if err != nil {
+		return abort(s, fmt.Errorf("tell the settings: %w", err))
+	}
+	texts, err := gatherBytes(ctx, s, mine)
+	if err != nil {
+		return err
+	}
+	all := make([][]Setting, len(texts))
+	for rank, text := range texts {
+		if err := json.Unmarshal(text, &all[rank]); err != nil {
+			return abort(s, fmt.Errorf("settings of %s: %w", s.View.Members[rank].ID.Short(), err))
+		}
+	}
+	why := disagreement(all, s.names())
+	if why == "" {
+		why = "their hashes are not equal"
+	}
+	return s.mismatch(why)
+}
+
+// maxSettings bounds the encoded settings of a peer, in bytes.
+const maxSettings = 1 << 20
+
+// gatherBytes gathers the byte strings of all members, by rank. Lengths differ, so all are padded
+// to the longest.
+func gatherBytes(ctx context.Context, s *Session, mine []byte) ([][]byte, error) {
+	n := s.Comm.Size()
+	lengths := make([]int64, n)
+	if err := collective.AllGather(ctx, s.Comm, lengths, []int64{int64(len(mine))}); err != nil {
+		return nil, err
+	}
+	// All ranks get the same lengths, so all make the same decision.
+	most := slices.Max(lengths)
+	if slices.Min(lengths) < 0 || most > maxSettings {
+		return nil, abort(s, fmt.Errorf("members announce settings of %d to %d bytes, want 0 to %d", slices.Min(lengths), most, maxSettings))
+	}
+	padded, gathered := make([]byte, most), make([]byte, most*int64(n))
+	copy(padded, mine)
+	if err := collective.AllGather(ctx, s.Comm, gathered, padded); err != nil {
+		return nil, err
+	}
+	out := make([][]byte, n)
+	for rank := range out {
+		begin := int64(rank) * most
+		out[rank] = gathered[begin : begin+lengths[rank]]
+	}
+	return out, nil
 }

@@ -64,18 +64,6 @@ const (
 	endedAfter = time.Second
 )
 
-// lookOut makes the offer to all known members, round after round, until ctx ends. It returns the
-// reason why this peer cannot join.
-func (j *joiner) lookOut(ctx context.Context) error {
-	now := time.Now()
-	l := &lookout{joiner: j, answers: make(chan answered), underWay: make(map[ID]time.Time), begun: now, widened: now,
-		last: errors.New("no member is known")}
-	ctx, cancel := context.WithCancel(ctx)
-	defer l.asking.Wait()
-	defer cancel()
-	return l.run(ctx)
-}
-
 // run does the work of lookOut.
 func (l *lookout) run(ctx context.Context) error {
 	tick := time.NewTimer(0)
@@ -226,29 +214,4 @@ func (l *lookout) pause() time.Duration {
 		return l.period()
 	}
 	return min(offerPause<<min(l.rounds, 10), longPause)
-}
-
-// period returns the time between two rounds of an accepted newcomer. The caller holds mu.
-func (j *joiner) period() time.Duration {
-	return min(max(minRound, roundFactor*j.answerTime), maxRound)
-}
-
-// contacts returns the peers to ask first: the targets among the members of the latest known view.
-// If no member has replied in the last round, the peers that the newcomer was given as contacts and
-// the members that an earlier identity knew are added. Contacts may be newcomers themselves, to
-// which a newcomer cannot prove its right to join: each attempt costs both peers a handshake. So
-// each round without a reply adds only a few more contacts.
-func (j *joiner) contacts(unheard int) []Member {
-	j.mu.Lock()
-	all := j.reach.targets()
-	j.mu.Unlock()
-	if unheard == 0 && len(all) > 0 {
-		return all
-	}
-	var more []Member
-	if listed := j.group.cfg.Contacts; listed != nil {
-		more = listed()
-	}
-	more = append(more, j.group.identity.known()...)
-	return append(all, more[:min(len(more), firstContacts<<(2*min(unheard, 10)))]...)
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/elastic/member"
 	"github.com/elrun/elrun/event"
 )
 
@@ -103,6 +104,14 @@ func (e Endpoint) vouch(newcomers []Member) error {
 	return e.Vouch(newcomers)
 }
 
+// keys returns the keys of an endpoint for elastic/member, or nil.
+func (ep Endpoint) keys() member.Keys {
+	if ep.Keys == nil {
+		return nil
+	}
+	return memberKeys{ep.Keys}
+}
+
 // ErrGone means that no process listens any more at the peer's addresses: its process has ended, or
 // its identity was closed.
 var ErrGone = errors.New("no process listens at the peer's addresses")
@@ -134,4 +143,21 @@ type Pather interface {
 	// Path describes the path to another rank. The caller fills in Who. Its Kind is empty if there
 	// is no connection, as in large views most pairs connect only when they first communicate.
 	Path(rank int) event.Path
+}
+
+// Keys signs with the key of one identity and verifies the signatures of all identities. The
+// network implements Keys, because an ID contains the public key or the hash of it.
+type Keys interface {
+	// Sign returns the signature of text by this identity, at most 128 bytes.
+	Sign(text []byte) []byte
+	// Verify reports whether signature is the signature of text by the identity id.
+	Verify(id ID, text, signature []byte) bool
+}
+
+// memberKeys adapts Keys to elastic/member.
+type memberKeys struct{ Keys }
+
+// Verify implements member.Keys.
+func (m memberKeys) Verify(id member.ID, text, signature []byte) bool {
+	return m.Keys.Verify(ID(id), text, signature)
 }

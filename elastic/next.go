@@ -8,7 +8,6 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/event"
-	"github.com/elrun/elrun/internal/pause"
 )
 
 // Next waits for the first view after epoch (0 at the start) and connects its members. Members that
@@ -67,19 +66,6 @@ func isRefusal(d *driver, err error) bool {
 	return errors.Is(err, ErrRefused) || s.phase == outside && errors.Is(err, ErrNoView) && !errors.Is(err, ErrLeft) && !errors.Is(err, ErrFinished)
 }
 
-// calibrate measures the costs of calls in a new session, unless all members have the costs of the
-// same earlier session.
-func (n *sessions) calibrate(ctx context.Context, s *Session) error {
-	if s.calibrated {
-		return nil
-	}
-	if err := s.Comm.Calibrate(ctx); err != nil {
-		return err
-	}
-	s.calibrated, n.cost = true, s.Comm.Cost()
-	return nil
-}
-
 // next returns the session of a view after epoch. Its members may not be level yet. A view whose
 // session cannot be entered is skipped: the driver then asks for another view, and next waits for
 // it. So a member that dies during the entry costs one more view and no error.
@@ -116,45 +102,44 @@ func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
 	}
 }
 
-// left retires the session in use. If that session broke, left requests another one from the
-// driver, except after a mistake of the program, which would recur in every session.
-func (n *sessions) left(epoch uint64) error {
-	s := n.using()
-	if s == nil {
-		return nil
+// enter connects the members of v and makes the session. It gives up if a later view arrives, or
+// the group becomes too small.
+func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) {
+	d.report.enter(v.Epoch)
+	ctx, cancel := d.status.while(ctx, func(s status) bool {
+		return s.view.Epoch == v.Epoch && s.phase == inside && s.gap == nil && s.wrong == nil
+	})
+	defer cancel()
+	rank := v.Rank(d.ep.Self.ID)
+	d.loop.do(func() { d.entry.begin(v, time.Now()) })
+	t, err := d.ep.Network.Connect(ctx, v, rank)
+	d.loop.do(func() { d.entry.connected = true })
+	if err != nil {
+		return nil, fmt.Errorf("connect %v: %w", v, err)
 	}
-	n.use(nil)
-	cause := s.Comm.Err()
-	n.retire(s, nil)
-	// A mistake of the program would break every further session in the same way.
-	if errors.Is(cause, collective.ErrMistake) {
-		return fmt.Errorf("%w: %w", ErrNoView, cause)
+	s := &Session{View: v, Rank: rank, group: g, driver: d, entered: time.Now()}
+	o := g.cfg.Comm
+	o.OnStall = func(stall collective.Stall) { d.loop.do(func() { d.reportStall(v, stall) }) }
+	o.Step = d.report.committed
+	o.OnBegin, o.OnError, o.Sites = s.callBegins, s.callFailed, v.Sites()
+	if o.Cost == (collective.Cost{}) {
+		o.Cost = g.cost
 	}
-	if cause != nil && s.View.Epoch >= epoch {
-		n.failed(context.Background(), s.driver, s.View, cause)
+	s.Comm, err = collective.New(t, rank, len(v.Members), o)
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
 	}
-	return nil
-}
-
-// failed reports to the driver that the session of a view broke or could not be entered, and the
-// death of a member that broke it, if that is certain. From the fourth consecutive failure on,
-// failed first waits, with exponential backoff up to a second, because a new view at once has not
-// helped.
-func (n *sessions) failed(ctx context.Context, d *driver, v View, cause error) {
-	blamed := -1
-	var p *collective.PeerError
-	if errors.As(cause, &p) && p.Rank < len(v.Members) {
-		blamed = p.Rank
+	before := d.session.Load()
+	d.enter(s)
+	if now, _ := d.status.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.gap != nil || now.wrong != nil {
+		// Members that received the later view before they connected have not entered this session,
+		// and the others would wait for them.
+		s.Comm.Revoke(fmt.Errorf("epoch %d ended before this peer entered it", v.Epoch))
 	}
-	if blamed >= 0 && p.Ended {
-		d.dead(v.Members[blamed].ID)
+	if p, ok := t.(Pather); ok {
+		s.reportPaths(before, p)
 	}
-	if n.broke++; n.broke > 3 {
-		ctx, cancel := d.status.while(ctx, func(s status) bool { return s.view.Epoch == v.Epoch && s.phase == inside })
-		_ = pause.For(ctx, min(tickPeriod<<min(n.broke-4, 10), time.Second)) // a new view ends the pause
-		cancel()
-	}
-	d.broken(v, blamed)
+	return s, nil
 }
 
 // await returns the first view after epoch in which the group can go on, and the driver of the
@@ -228,6 +213,72 @@ func (g *Group) joinOrBegin(ctx context.Context, d *driver, epoch uint64) (uint6
 		return epoch, nil
 	}
 	return 0, g.begin(err)
+}
+
+// begin enters the first view that the launcher has named, with the state that this peer holds: the
+// state of a checkpoint, or a complete copy from earlier members. If err is no anewError, begin
+// returns it unchanged.
+func (g *Group) begin(err error) error {
+	var order anewError
+	if !errors.As(err, &order) {
+		return err
+	}
+	if g.state != nil && g.torn {
+		return fmt.Errorf("%w: no member is left, and this peer has only a part of the state: start the job again, from a checkpoint if there is one", ErrNoView)
+	}
+	// The driver of the old membership ends before the new one begins, as both use one network.
+	old := g.current()
+	old.stop()
+	d, err := newDriver(&g.cfg, old.ep, order.first, emitter(g.cfg.Sink, old.ep.Self))
+	if err != nil {
+		return fmt.Errorf("%w: begin anew: %w", ErrNoView, err)
+	}
+	if !g.replace(d, nil) {
+		d.stop()
+		return fmt.Errorf("%w: closed", ErrNoView)
+	}
+	g.beginAnew()
+	return nil
+}
+
+// reopen replaces a fenced identity by a fresh one, which has to join and whose State is void.
+func (g *Group) reopen(ctx context.Context, s status) error {
+	if g.cfg.Reopen == nil {
+		return fmt.Errorf("%w: %s", ErrFenced, s.why)
+	}
+	// The last members are read before the driver stops: the new identity makes its offer to
+	// them.
+	old := g.current()
+	members := old.lastMembers()
+	g.retire(g.using(), nil)
+	g.use(nil)
+	g.retiring.Wait() // closing sessions in good order needs the old endpoint
+	old.stop()
+	if err := old.ep.Close(); err != nil {
+		return fmt.Errorf("%w: close the old identity: %w", ErrFenced, err)
+	}
+	ep, err := g.cfg.Reopen(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: open a new identity: %w", ErrFenced, err)
+	}
+	d, err := newDriver(&g.cfg, ep, nil, emitter(g.cfg.Sink, ep.Self))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrFenced, err)
+	}
+	if !g.replace(d, members) {
+		d.stop()
+		return errors.Join(fmt.Errorf("%w: closed", ErrNoView), ep.Close())
+	}
+	// From now on other peers may send requests to the new identity. It answers that it is no
+	// member.
+	ep.Network.Serve(g.requests.answer)
+	g.fresh = true
+	// The job has gone on without this peer, so this peer's state is of an old step.
+	if g.state != nil {
+		g.void = true
+		g.donor.Reset(0)
+	}
+	return nil
 }
 
 // waiting is a period in which a group has too few members.

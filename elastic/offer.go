@@ -145,6 +145,14 @@ func (s *requestServer) consider(from ID, o offer) reply {
 	return r
 }
 
+// entry returns the right by which a newcomer joins. Members of the view v need none.
+func (r *requestServer) entry(id ID, v View) (Entry, error) {
+	if r.cfg.Entry == nil || v.Rank(id) >= 0 {
+		return Entry{}, nil
+	}
+	return r.cfg.Entry(id)
+}
+
 // decided fills in the answer to a request for admission.
 func (r *reply) decided(d decision) {
 	r.Coming = d.coming
@@ -156,35 +164,4 @@ func (r *reply) decided(d decision) {
 	case d.err != nil:
 		r.Parked = d.err.Error()
 	}
-}
-
-// propose sends an offer to a member and returns its reply.
-func propose(ctx context.Context, ep Endpoint, to ID, o offer) (reply, error) {
-	body, err := json.Marshal(o)
-	if err != nil {
-		return reply{}, fmt.Errorf("make an offer: %w", err)
-	}
-	answer, err := ep.Network.Request(ctx, to, append([]byte{byte(requestOffer)}, body...))
-	if err != nil {
-		return reply{}, fmt.Errorf("ask %s: %w", to.Short(), err)
-	}
-	defer answer.Close()
-	// A longer reply is cut off, and then fails to decode.
-	b, err := io.ReadAll(io.LimitReader(answer, maxReply))
-	if err != nil {
-		return reply{}, fmt.Errorf("ask %s: %w", to.Short(), err)
-	}
-	return decodeReply(b)
-}
-
-// decodeReply decodes a reply. A reply without any content is an error.
-func decodeReply(b []byte) (reply, error) {
-	var r reply
-	if err := json.Unmarshal(b, &r); err != nil {
-		return reply{}, fmt.Errorf("answer to an offer: %w", err)
-	}
-	if r.Refused == "" && r.Wait == "" && !r.Same && len(r.Members) == 0 {
-		return reply{}, errors.New("answer to an offer: the answer is empty")
-	}
-	return r, nil
 }

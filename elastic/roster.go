@@ -97,6 +97,28 @@ func (r *roster) hears(id ID) bool {
 	return p != nil && p.spoke && p.suspected == "" && p.asked.IsZero()
 }
 
+// If a host loses its network, in one direction or both, all its members become unreachable. So a
+// member that suspects one member of such a host suspects all of them. Otherwise the members of the
+// host would be put out one by one: each has few watchers, whose limits differ, and each view gives
+// new watchers to the members that remain. Members of one host hear each other, and a member that
+// receives nothing from other hosts still sends. So only an answer to a request of the suspecting
+// member shows that a host can be reached.
+
+// hostMates returns the other members on the host of the member id, as far as records of them
+// exist. It returns nil if that host is this member's host.
+func (r *roster) hostMates(id ID) (ids []ID) {
+	rank := r.view.Rank(id)
+	if rank < 0 || r.view.Members[rank].Beside(r.self) {
+		return nil
+	}
+	for _, m := range r.view.Members {
+		if m.ID != id && m.Beside(r.view.Members[rank]) && r.peers[m.ID] != nil {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
+
 // helpersFor chooses the helpers for an indirect probe of the member id from the members that this
 // one watches and hears. Members of other hosts come first, because a member of this host uses the
 // same network as this member. Among them the member nearest to id on the ring comes first.
@@ -157,6 +179,15 @@ func (r *roster) staying() int {
 	return n
 }
 
+// knowMistake reports whether the members that watch this one know of a mistake, or are certainly
+// gone.
+func (r *roster) knowMistake() bool {
+	return !slices.ContainsFunc(r.watched(), func(id ID) bool {
+		p := r.peerOf(id)
+		return p.heartbeat.Mistake == "" && p.suspected != "exit" && p.suspected != "reset"
+	})
+}
+
 // author classifies the sender of a control message.
 func (r *roster) author(id ID) author {
 	if r.isMember(id) {
@@ -175,4 +206,44 @@ func (r *roster) shorten(text string, other member.View) string {
 		text = strings.ReplaceAll(text, string(m.ID), ID(m.ID).Short())
 	}
 	return text
+}
+
+// peer is a driver's record of another member.
+type peer struct {
+	detector
+	helped     map[ID]bool   // helpers that were asked for an indirect probe, and whether they answered
+	askers     []ID          // members that asked for an indirect probe, and get a message when the member has answered
+	suspected  string        // cause of the suspicion, as in the log; empty if the member is trusted
+	exceeded   time.Duration // limit of silence when the suspicion began; 0 if the cause is not silence
+	near       bool          // the member is on this host
+	answered   time.Time     // when the member last answered a request of this peer
+	hostAsked  time.Time     // since when this peer asks the other members of the member's host, see askHost; zero if it does not ask
+	withHost   bool          // suspected because no member of its host answers; only an answer to a request withdraws the suspicion
+	down       bool          // the connection with the member has ended and no other was made
+	brokeEpoch uint64        // epoch of a session that broke because of the member; 0 once a later message of the member has arrived
+	heartbeat  heartbeat     // last heartbeat of the member
+	blamed     time.Time     // when this peer last named the member as the only culprit of a stall
+}
+
+// leaves returns, for the log, why the member left; "" if this peer does not know. A member for
+// which this peer recently waited counts as stalled even if the member's own report has not arrived
+// yet.
+func (p *peer) leaves(now time.Time) string {
+	switch {
+	case p.heartbeat.Stalled || !p.heartbeat.Leaving && now.Sub(p.blamed) < makeWayAfter:
+		return "stalled"
+	case p.heartbeat.Ended:
+		return leftClosed
+	case p.heartbeat.Failed:
+		return leftFailed
+	case p.heartbeat.Leaving:
+		return leftAsked
+	}
+	return ""
+}
+
+// unremarkable reports whether the record of the member can be dropped, because later messages can
+// restore all that it holds.
+func (p *peer) unremarkable() bool {
+	return p.suspected == "" && !p.down && p.brokeEpoch == 0 && len(p.askers) == 0 && !p.heartbeat.Leaving && p.blamed.IsZero()
 }

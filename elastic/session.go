@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/internal/pause"
 )
 
 // Session is one epoch as its members see it: a fixed membership with a communicator. The
@@ -92,44 +94,35 @@ func (s *Session) Retry(ctx context.Context, r Retry) (done func(), err error) {
 // made reports whether Next made s.
 func (s *Session) made() bool { return s != nil && s.group != nil }
 
-// enter connects the members of v and makes the session. It gives up if a later view arrives, or
-// the group becomes too small.
-func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) {
-	d.report.enter(v.Epoch)
-	ctx, cancel := d.status.while(ctx, func(s status) bool {
-		return s.view.Epoch == v.Epoch && s.phase == inside && s.gap == nil && s.wrong == nil
-	})
-	defer cancel()
-	rank := v.Rank(d.ep.Self.ID)
-	d.loop.do(func() { d.entry.begin(v, time.Now()) })
-	t, err := d.ep.Network.Connect(ctx, v, rank)
-	d.loop.do(func() { d.entry.connected = true })
-	if err != nil {
-		return nil, fmt.Errorf("connect %v: %w", v, err)
+// names returns a name for each member, by rank.
+func (s *Session) names() []string {
+	names := make([]string, len(s.View.Members))
+	for rank, m := range s.View.Members {
+		names[rank] = nameOf(m, s.View.Members[s.Rank])
 	}
-	s := &Session{View: v, Rank: rank, group: g, driver: d, entered: time.Now()}
-	o := g.cfg.Comm
-	o.OnStall = func(stall collective.Stall) { d.loop.do(func() { d.reportStall(v, stall) }) }
-	o.Step = d.report.committed
-	o.OnBegin, o.OnError, o.Sites = s.callBegins, s.callFailed, v.Sites()
-	if o.Cost == (collective.Cost{}) {
-		o.Cost = g.cost
+	return names
+}
+
+// nameOf names a member in messages of the peer self: by its local index, or by its ID and host if
+// another launcher has started it.
+func nameOf(m, self Member) string {
+	if m.Launcher == self.Launcher {
+		return "peer " + strconv.Itoa(m.Index)
 	}
-	s.Comm, err = collective.New(t, rank, len(v.Members), o)
-	if err != nil {
-		return nil, errors.Join(err, t.Close())
-	}
-	before := d.session.Load()
-	d.enter(s)
-	if now, _ := d.status.now(); now.view.Epoch != v.Epoch || now.phase != inside || now.gap != nil || now.wrong != nil {
-		// Members that received the later view before they connected have not entered this session,
-		// and the others would wait for them.
-		s.Comm.Revoke(fmt.Errorf("epoch %d ended before this peer entered it", v.Epoch))
-	}
-	if p, ok := t.(Pather); ok {
-		s.reportPaths(before, p)
-	}
-	return s, nil
+	return m.ID.Short() + "@" + m.Host
+}
+
+// speaks reports whether this member logs the events that are equal at all members of its launcher.
+// Of these members the one with the lowest rank logs them.
+func (s *Session) speaks() bool {
+	launcher := s.View.Members[s.Rank].Launcher
+	return slices.IndexFunc(s.View.Members, func(m Member) bool { return m.Launcher == launcher }) == s.Rank
+}
+
+// mismatch logs how the members of a session differ, and returns it as an ErrSettings.
+func (s *Session) mismatch(why string) error {
+	s.group.Sessions().Emit(s.View.Epoch, 0, event.Mismatch{Reason: why})
+	return fmt.Errorf("%w: %w", ErrSettings, mistakef("%s", why))
 }
 
 // reportPaths logs the path to each other member with which there is a connection, unless the path
@@ -155,46 +148,235 @@ func (s *Session) reportPaths(before *Session, p Pather) {
 	}
 }
 
-// makeWayAfter is the shortest time for which the others wait for a live member before they ask it
-// to step down. In a long call the time may be longer, because the communicator reports stalls at
-// growing intervals.
-const makeWayAfter = 30 * time.Second
-
-// reportStall logs a stall of the communicator of v. A single culprit that lives and reports no
-// reason is asked to step down once the stall has lasted makeWayAfter. While this member enters the
-// session, a culprit that does not answer usually waits itself in Connect for a member that
-// watchEntry names, so its stall is not logged.
-func (d *driver) reportStall(v View, s collective.Stall) {
-	if d.entry.under(v.Epoch) && s.Phase == collective.PhaseSilent {
-		return
-	}
-	var who []string
-	phase := s.Phase
-	for _, rank := range s.Culprits {
-		id := v.Members[rank].ID
-		who = append(who, id.Short())
-		p := d.peerOf(id)
-		if p == nil {
-			continue
-		}
-		if p.heartbeat.Busy != "" {
-			// A body that is in a call explains nothing: then the state of the call counts.
-			if s.Phase == collective.PhaseAbsent || p.heartbeat.Busy != bodyBusy && s.Phase != collective.PhaseDeadlock {
-				phase = p.heartbeat.Busy
-			}
-			continue
-		}
-		if len(s.Culprits) > 1 {
-			continue
-		}
-		// If the member leaves soon, the log calls it stalled, see peer.leaves.
-		p.blamed = time.Now()
-		if s.Quiet >= makeWayAfter {
-			d.out.send(id, stepDown{Epoch: v.Epoch, Entered: v.Epoch}.append(nil))
-		}
-	}
-	d.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase, What: s.Name(), SinceMS: milliseconds(s.Since)})
-}
-
 // milliseconds returns a duration in milliseconds, as events show it.
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Sessions is the side of a Group for those who write the loop over sessions themselves, such as
+// package trainer, or who need a fixed set of members. A program with Group.Steps does not need it.
+// Emit and Stable are safe for concurrent use. The other methods belong to the goroutine that owns
+// the State.
+type Sessions struct{ g *Group }
+
+// Hold registers the state that all members hold in common, and the settings on which they must
+// agree. Hold must be called before the first Next, at every member or at none.
+func (l Sessions) Hold(s State, settings []Setting) {
+	if !l.g.made() {
+		return
+	}
+	l.g.register(func(t *terms) {
+		if t.state, t.settings = s, settings; s != nil {
+			t.donor = newDonor(s, l.g.cfg.StateRate)
+		}
+	})
+}
+
+// OnQuorumLost sets a function that Next calls when it begins to wait because too few members are
+// left, unless a failed Load has left the State undefined. OnQuorumLost must be called before the
+// first Next.
+func (s Sessions) OnQuorumLost(f func()) {
+	if s.g.made() {
+		s.g.onShort = f
+	}
+}
+
+// Run returns the IDs of the training. A newcomer knows them when its first Next has returned. Call
+// it only in the goroutine that calls Next.
+func (s Sessions) Run() Run {
+	if !s.g.made() {
+		return Run{}
+	}
+	return Run{idText(s.g.runIDs.job), idText(s.g.runIDs.run)}
+}
+
+// Resumed records that the state of this peer comes from an earlier run with the given Run.ID. It
+// must be called before the first Next. If members have resumed from different runs, the ID of the
+// state that all members begin with counts.
+func (s Sessions) Resumed(id string) error {
+	n, err := strconv.ParseUint(id, 16, 64)
+	switch {
+	case !s.g.made():
+		return fmt.Errorf("elastic: resume run %q: %w", id, errNoGroup)
+	case err != nil || n == 0 || id != idText(n):
+		return fmt.Errorf("elastic: resume run %q: want 16 hexadecimal digits, as Run.ID has", id)
+	}
+	s.g.runIDs.run = n
+	return nil
+}
+
+// Committed records that the state has committed a step. The program calls it after every step, in
+// the goroutine that calls Next. While a newcomer copies the state, Committed saves the state or
+// the update of the step for it; errors of State are returned. Without a State (see Hold) it
+// returns an error.
+func (s Sessions) Committed(step int64) error {
+	if !s.g.made() {
+		return fmt.Errorf("elastic: step %d: %w", step, errNoGroup)
+	}
+	if s.g.state == nil {
+		return fmt.Errorf("elastic: step %d: no state is held; call Hold before the first Next", step)
+	}
+	s.g.broke = 0
+	if err := s.g.commit(step); err != nil {
+		return fmt.Errorf("elastic: step %d: %w", step, err)
+	}
+	return nil
+}
+
+// Stable records the last step that all members are known to have committed.
+func (s Sessions) Stable(step int64) {
+	if s.g.made() {
+		s.g.current().stable.Store(step)
+	}
+}
+
+// Emit writes an event of this peer to the job's log. epoch and step are 0 where they do not apply.
+func (s Sessions) Emit(epoch uint64, step int64, body event.Body) {
+	if !s.g.made() {
+		return
+	}
+	self := s.g.Self()
+	s.g.cfg.Sink.Emit(event.Event{Time: time.Now(), Peer: self.ID.Short(), Index: self.Index,
+		Epoch: epoch, Step: step, Body: body})
+}
+
+// Run identifies the training of a group, for files that outlive the group, such as checkpoints.
+// Both IDs are 16 hexadecimal digits, equal at all members.
+type Run struct {
+	// Job identifies the job: all peers that its launchers start, also those that begin anew after
+	// all members have died. A job that is started again has another ID.
+	Job string
+	// ID identifies the history of the state. It is Job, unless the job has resumed from the state of
+	// an earlier run (Sessions.Resumed): then it is the ID of that run.
+	ID string
+}
+
+// runIDs holds the IDs of a Run as numbers; 0 stands for an ID that is not known yet. The goroutine
+// that calls Next owns it.
+type runIDs struct{ job, run uint64 }
+
+// idText returns an ID in hexadecimal digits.
+func idText(id uint64) string { return fmt.Sprintf("%016x", id) }
+
+// sessions holds the session in use, and closes the sessions that were left.
+type sessions struct {
+	// Owned by the goroutine that calls Next.
+	pending *Session        // entered by Join, returned by the first Next
+	cost    collective.Cost // costs of calls, measured in the last session; zero at first
+	broke   int             // number of sessions that broke since the last committed step
+
+	mu       sync.Mutex
+	last     *Session // the session that Next returned last; nil after it was left
+	closed   bool
+	retiring sync.WaitGroup // goroutines that close sessions
+}
+
+// calibrate measures the costs of calls in a new session, unless all members have the costs of the
+// same earlier session.
+func (n *sessions) calibrate(ctx context.Context, s *Session) error {
+	if s.calibrated {
+		return nil
+	}
+	if err := s.Comm.Calibrate(ctx); err != nil {
+		return err
+	}
+	s.calibrated, n.cost = true, s.Comm.Cost()
+	return nil
+}
+
+// left retires the session in use. If that session broke, left requests another one from the
+// driver, except after a mistake of the program, which would recur in every session.
+func (n *sessions) left(epoch uint64) error {
+	s := n.using()
+	if s == nil {
+		return nil
+	}
+	n.use(nil)
+	cause := s.Comm.Err()
+	n.retire(s, nil)
+	// A mistake of the program would break every further session in the same way.
+	if errors.Is(cause, collective.ErrMistake) {
+		return fmt.Errorf("%w: %w", ErrNoView, cause)
+	}
+	if cause != nil && s.View.Epoch >= epoch {
+		n.failed(context.Background(), s.driver, s.View, cause)
+	}
+	return nil
+}
+
+// failed reports to the driver that the session of a view broke or could not be entered, and the
+// death of a member that broke it, if that is certain. From the fourth consecutive failure on,
+// failed first waits, with exponential backoff up to a second, because a new view at once has not
+// helped.
+func (n *sessions) failed(ctx context.Context, d *driver, v View, cause error) {
+	blamed := -1
+	var p *collective.PeerError
+	if errors.As(cause, &p) && p.Rank < len(v.Members) {
+		blamed = p.Rank
+	}
+	if blamed >= 0 && p.Ended {
+		d.dead(v.Members[blamed].ID)
+	}
+	if n.broke++; n.broke > 3 {
+		ctx, cancel := d.status.while(ctx, func(s status) bool { return s.view.Epoch == v.Epoch && s.phase == inside })
+		_ = pause.For(ctx, min(tickPeriod<<min(n.broke-4, 10), time.Second)) // a new view ends the pause
+		cancel()
+	}
+	d.broken(v, blamed)
+}
+
+// using returns the session in use, which Next has returned last, or nil.
+func (s *sessions) using() *Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// use records s as the session in use.
+func (n *sessions) use(s *Session) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last = s
+}
+
+// retire closes a session that was left. It works in the background, because Comm.Close waits until
+// the other members have received the end of the session. The function ended, if not nil, is called
+// afterwards, or at once if the session was retired before.
+func (n *sessions) retire(s *Session, ended func()) {
+	if s == nil {
+		return
+	}
+	first := false
+	defer func() {
+		if !first && ended != nil {
+			ended()
+		}
+	}()
+	s.once.Do(func() {
+		first = true
+		end := func() {
+			_ = s.Comm.Close() // the error only names members that were lost before they received the end
+			if ended != nil {
+				ended()
+			}
+		}
+		n.mu.Lock()
+		background := !n.closed
+		if background {
+			n.retiring.Go(end)
+		}
+		n.mu.Unlock()
+		if !background {
+			end()
+		}
+	})
+}
+
+// close retires the session in use, and waits until all sessions are closed. From then on retire
+// closes a session in the goroutine of its caller.
+func (s *sessions) close() {
+	s.mu.Lock()
+	s.closed = true
+	last := s.last
+	s.mu.Unlock()
+	s.retire(last, nil)
+	s.retiring.Wait()
+}

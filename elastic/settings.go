@@ -2,15 +2,10 @@ package elastic
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
-	"github.com/cespare/xxhash/v2"
-
-	"github.com/elrun/elrun/collective"
-	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/loadbal"
 )
 
 // Setting is a value on which all members of a job must agree, for example the batch size or a hash
@@ -68,16 +63,6 @@ func differ(ours, theirs []Setting) string {
 		}
 	}
 	return ""
-}
-
-// settingsHash returns a hash (xxHash64) of settings that does not depend on their order; never 0.
-func settingsHash(settings []Setting) uint64 {
-	ordered := slices.SortedFunc(slices.Values(settings), func(a, b Setting) int { return cmp.Compare(a.Name, b.Name) })
-	h := xxhash.New()
-	for _, s := range ordered {
-		fmt.Fprintf(h, "%q=%q\n", s.Name, s.Value) // never fails
-	}
-	return max(h.Sum64(), 1)
 }
 
 // disagreement describes the first setting in which members differ: its values, and the members
@@ -143,65 +128,38 @@ func wordMinority(lists []map[string]Setting, names []string, name string, odd [
 	return fmt.Sprintf("%s has %s %s%s, %s %s: start all peers with the same flags and data", names[odd[0]], name, a, more, rest, b)
 }
 
-// maxSettings bounds the encoded settings of a peer, in bytes.
-const maxSettings = 1 << 20
+// Option changes the behaviour of Group.Steps: it is a Setting or a Balance. All members pass the
+// same options.
+type Option interface{ apply(*stepOptions) }
 
-// compareSettings is called if the hashes of the members' settings differ. It gathers the settings
-// of all members, and returns the difference as an ErrSettings. All members call it, and all that get
-// the settings return the same difference.
-func (h *heldState) compareSettings(ctx context.Context, s *Session) error {
-	mine, err := json.Marshal(h.settings)
-	if err == nil && len(mine) > maxSettings {
-		err = fmt.Errorf("they have %d bytes, want at most %d", len(mine), maxSettings)
-	}
-	if err != nil {
-		return abort(s, fmt.Errorf("tell the settings: %w", err))
-	}
-	texts, err := gatherBytes(ctx, s, mine)
-	if err != nil {
+// Balance is the name of a policy of package loadbal; see loadbal.Names. Turn.Part divides steps by
+// this policy. The default policy follows measured speeds.
+type Balance string
+
+// Equal gives all members the same number of samples.
+const Equal Balance = "equal"
+
+// stepOptions collects the options of a call of Steps.
+type stepOptions struct {
+	settings []Setting
+	balance  Balance
+}
+
+// apply adds the setting.
+func (s Setting) apply(o *stepOptions) { o.settings = append(o.settings, s) }
+
+// apply sets the policy.
+func (b Balance) apply(o *stepOptions) { o.balance = b }
+
+// check returns an error for options that cannot be used.
+func (o *stepOptions) check() error {
+	if _, err := loadbal.New(string(o.balance)); err != nil {
 		return err
 	}
-	all := make([][]Setting, len(texts))
-	for rank, text := range texts {
-		if err := json.Unmarshal(text, &all[rank]); err != nil {
-			return abort(s, fmt.Errorf("settings of %s: %w", s.View.Members[rank].ID.Short(), err))
+	for _, s := range o.settings {
+		if s.Name == "" {
+			return fmt.Errorf("the setting with the value %q has no name", s.Value)
 		}
 	}
-	why := disagreement(all, s.names())
-	if why == "" {
-		why = "their hashes are not equal"
-	}
-	return s.mismatch(why)
-}
-
-// mismatch logs how the members of a session differ, and returns it as an ErrSettings.
-func (s *Session) mismatch(why string) error {
-	s.group.Sessions().Emit(s.View.Epoch, 0, event.Mismatch{Reason: why})
-	return fmt.Errorf("%w: %w", ErrSettings, mistakef("%s", why))
-}
-
-// gatherBytes gathers the byte strings of all members, by rank. Lengths differ, so all are padded
-// to the longest.
-func gatherBytes(ctx context.Context, s *Session, mine []byte) ([][]byte, error) {
-	n := s.Comm.Size()
-	lengths := make([]int64, n)
-	if err := collective.AllGather(ctx, s.Comm, lengths, []int64{int64(len(mine))}); err != nil {
-		return nil, err
-	}
-	// All ranks get the same lengths, so all make the same decision.
-	most := slices.Max(lengths)
-	if slices.Min(lengths) < 0 || most > maxSettings {
-		return nil, abort(s, fmt.Errorf("members announce settings of %d to %d bytes, want 0 to %d", slices.Min(lengths), most, maxSettings))
-	}
-	padded, gathered := make([]byte, most), make([]byte, most*int64(n))
-	copy(padded, mine)
-	if err := collective.AllGather(ctx, s.Comm, gathered, padded); err != nil {
-		return nil, err
-	}
-	out := make([][]byte, n)
-	for rank := range out {
-		begin := int64(rank) * most
-		out[rank] = gathered[begin : begin+lengths[rank]]
-	}
-	return out, nil
+	return nil
 }

@@ -3,9 +3,10 @@ package elastic
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -13,99 +14,9 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// Steps trains state together with the other members until all of them have committed the step with
-// the number until. It yields a Turn for each attempt at a step. The body computes this peer's part
-// of the step and reduces it over t.Comm. When the calls have returned nil the body commits the
-// result to state, which increments state.Step().
-//
-//	for t := range g.Steps(ctx, state, steps) {
-//		lo, hi := t.Part(batch)
-//		sum := m.Gradient(lo, hi)
-//		if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[float64]); err != nil {
-//			continue // the step is tried again
-//		}
-//		m.Commit(sum)
-//	}
-//	return g.Err()
-//
-// After an error of a call the body only continues the loop. The turn has recorded the error, and
-// the step is tried again, without the members that died and with newcomers. All peers run the same
-// loop over the same state and end at the same step: the step until, or an earlier one if a body
-// calls Turn.Stop. Err returns nil if and only if this peer has committed all these steps. So a
-// program prints and saves its result only after it has checked Err: a peer that was asked to leave
-// (ErrLeft) ends before.
-//
-// Mistakes of the program end the loop with an error at every peer: a turn that neither failed nor
-// committed; a turn that committed more than one step, or committed although a call in it had
-// failed; a body that leaves the loop by break, return or a panic; and peers that differ in until,
-// in settings, in the argument of Part, or in their states. States are compared before the first
-// step, then as often as 1 % of the time allows, and after the last step. In the first comparison
-// peers that differ copy the most common state; of several equally common states they copy the
-// state of the lowest rank.
-//
-// The state holds all that the next step depends on: parameters, the optimiser's memory, the state
-// of random generators, the position in the data. Vectors, Gob and Binary make a State of a
-// program's variables. Only the body and, between turns, the group may use the state. A later call
-// of Steps continues where the last one ended, with a state of the same kind and the same options.
-//
-// A step costs one AllGather of a few words besides the calls of the body. ctx bounds the waits
-// between turns; its end ends the loop.
-func (g *Group) Steps(ctx context.Context, state State, until int64, options ...Option) iter.Seq[*Turn] {
-	return func(yield func(*Turn) bool) {
-		if !g.made() {
-			return
-		}
-		l := &loop{group: g, ctx: ctx, state: state, until: until}
-		// A panic of the body skips the assignments below, so the error is set before.
-		g.loops.err = fmt.Errorf("elastic: steps: %w", errUnwound)
-		err := l.prepare(options)
-		if err != nil {
-			// The other members wait for this peer, so its wrong arguments end their loops, too.
-			err = fmt.Errorf("elastic: steps: %w", mistakeError{err})
-		} else {
-			err = l.sessions(yield)
-		}
-		if errors.Is(err, collective.ErrMistake) {
-			g.current().mistaken(l.ctx, err)
-		}
-		g.loops.err = nil
-		switch {
-		case err == nil:
-			var done *event.Done
-			done, g.loops.err = l.outcome()
-			g.outcome.end(done, g.loops.epoch)
-			g.Sessions().Emit(g.loops.epoch, state.Step(), event.Complete{})
-		case errors.Is(err, ErrLast):
-			g.loops.err = l.ended(ErrLast)
-		case errors.Is(err, ErrLeft):
-			g.loops.err = l.ended(ErrLeft)
-		case errors.Is(err, ErrFinished):
-			g.loops.err = l.ended(ErrFinished)
-		default:
-			g.loops.err = err
-		}
-	}
-}
-
 // ended returns the error of a loop that has ended early without a failure.
 func (l *loop) ended(why error) error {
 	return fmt.Errorf("elastic: after step %d of %d: %w", max(l.state.Step(), 0), l.until, why)
-}
-
-// errUnwound is what Err returns if the body of the loop did not return.
-var errUnwound = errors.New("the body of the loop ended by a panic or runtime.Goexit")
-
-// Err returns why the last Steps ended early, and nil if and only if this peer has committed all
-// steps: up to until, or up to the step of a Turn.Stop. ErrLeft means that this peer has left as
-// asked, ErrFinished that it came after the job had finished; package launch counts neither as a
-// failure, whatever the exit status of the program is. The other errors are those of Sessions.Next,
-// of the calls, and of mistakes. After an error the state is that of an earlier step. Call Err only
-// in the goroutine of the loop.
-func (g *Group) Err() error {
-	if !g.made() {
-		return fmt.Errorf("elastic: steps: %w", errNoGroup)
-	}
-	return g.loops.err
 }
 
 // loop is one call of Steps. The goroutine of the body owns it.
@@ -169,6 +80,17 @@ func (l *loop) prepare(options []Option) error {
 	}
 	l.register(o.balance, settings)
 	return nil
+}
+
+// stateKind describes the type of a state, so that members can compare it.
+func stateKind(s State) string {
+	switch v := s.(type) {
+	case nil:
+		return "nil"
+	case *variables:
+		return v.String()
+	}
+	return fmt.Sprintf("%T", s)
 }
 
 // register makes the state of the loop the state of the group.
@@ -403,4 +325,14 @@ func (l *loop) revoke(s *Session, why error) {
 	case <-told:
 	case <-timer.C:
 	}
+}
+
+// outcome returns the event for the end of the loop: the number of steps, the number of members
+// that committed the last one, and a hash of the state.
+func (l *loop) outcome() (*event.Done, error) {
+	h := sha256.New()
+	if err := hashState(h, l.state); err != nil {
+		return nil, fmt.Errorf("elastic: save the state after step %d: %w", l.state.Step(), err)
+	}
+	return &event.Done{Steps: l.state.Step(), Peers: max(1, l.group.loops.peers), SHA256: hex.EncodeToString(h.Sum(nil))}, nil
 }

@@ -3,9 +3,13 @@ package elastic
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/elrun/elrun/collective"
 )
@@ -89,6 +93,45 @@ func (t *Turn) Fail(err error) {
 	}
 }
 
+// Report reports a value of this step under a name, such as "loss", for the progress line of elrun,
+// elrun status and the step events of the log. If the step is committed, the mean over the peers
+// that have reported the value is shown, and with ReportSum as kind the sum. All peers count equally
+// in the mean: for a mean over samples each peer reports its sum over its samples, divided by the
+// samples of the step, with ReportSum.
+//
+//	t.Report("loss", sum/batch, elastic.ReportSum)
+//
+// A value counts once: the last one that a peer has reported under the name since the last step
+// event, as of fast steps only some have an event. Any peers may report in any steps. A step event
+// with values costs one collective call of all peers; a loop that reports nothing makes none.
+//
+// These mistakes end the loop at all peers: a value that is not finite, a name that is empty, longer
+// than 40 bytes or has characters that cannot be printed, more than 16 names over all peers, and a
+// name with different kinds.
+func (t *Turn) Report(name string, x float64, kind ...ReportKind) {
+	m := metric{name: name, value: x}
+	for _, k := range kind {
+		m.kind = k
+	}
+	err := m.check()
+	if err == nil {
+		t.metrics, err = addMetric(t.metrics, m)
+	}
+	if err != nil && t.wrong == nil {
+		t.wrong = fmt.Errorf("Turn.Report(%.60q, %v) in step %d: %w", name, x, t.step, err)
+	}
+}
+
+// ReportKind tells how Turn.Report combines the values of the peers.
+type ReportKind uint8
+
+const (
+	// ReportMean, the default, is the mean over the peers that have reported the value.
+	ReportMean ReportKind = iota
+	// ReportSum is the sum over these peers.
+	ReportSum
+)
+
 // Busy reports that this peer does long work, for example an evaluation, until done is called. The
 // log shows the text what if the other members wait for this peer for long. However long the work
 // takes, the others do not ask this peer to step down. Without Busy they may ask it to step down
@@ -148,3 +191,53 @@ func (t *Turn) computing() time.Duration {
 	}
 	return t.ended.Sub(t.begun)
 }
+
+// metric is a value that a member has reported under a name.
+type metric struct {
+	name  string
+	value float64
+	kind  ReportKind
+}
+
+// Bounds of Turn.Report.
+const (
+	maxMetrics    = 16 // different names, over all peers
+	maxMetricName = 40 // bytes of a name
+	// metricHead is the number of bytes of an encoded metric before its name.
+	metricHead = 10
+	// maxMetricBytes bounds the encoded metrics of a member.
+	maxMetricBytes = maxMetrics * (metricHead + maxMetricName)
+)
+
+// check returns an error for a metric that cannot be reported.
+func (m metric) check() error {
+	switch {
+	case math.IsNaN(m.value) || math.IsInf(m.value, 0):
+		return errors.New("the value is not finite: report it only if it is, and end a training that diverges by Turn.Fail or Turn.Stop")
+	case m.name == "" || len(m.name) > maxMetricName:
+		return fmt.Errorf("the name has %d bytes: want 1 to %d", len(m.name), maxMetricName)
+	case strings.ContainsFunc(m.name, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }):
+		return errors.New("the name has characters that cannot be printed: use letters, digits and signs")
+	case m.kind > ReportSum:
+		return fmt.Errorf("unknown kind %d: want ReportMean or ReportSum", m.kind)
+	}
+	return nil
+}
+
+// addMetric returns all with m, which replaces an earlier value of the name.
+func addMetric(all []metric, m metric) ([]metric, error) {
+	i := slices.IndexFunc(all, func(other metric) bool { return other.name == m.name })
+	switch {
+	case i < 0 && len(all) == maxMetrics:
+		return all, fmt.Errorf("a loop reports at most %d names: leave out some", maxMetrics)
+	case i < 0:
+		return append(all, m), nil
+	case all[i].kind != m.kind:
+		return all, errKinds
+	}
+	all[i].value = m.value
+	return all, nil
+}
+
+// errKinds means that a name was reported with different kinds.
+var errKinds = errors.New("it is reported as a mean and as a sum: use one kind for a name, at all peers")

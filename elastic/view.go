@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"slices"
+
+	"github.com/elrun/elrun/elastic/member"
 )
 
 // ID is the identity of one process start: the text form of its libp2p peer ID. No other process
@@ -79,6 +82,15 @@ func (v View) Rank(id ID) int {
 		return -1
 	}
 	return slices.IndexFunc(v.Members, func(m Member) bool { return m.ID == id })
+}
+
+// Grant returns the grant of a key; ok is false if the view has none.
+func (v View) Grant(key ID) (g Grant, ok bool) {
+	i := slices.IndexFunc(v.Grants, func(g Grant) bool { return g.Key == key })
+	if i < 0 {
+		return Grant{}, false
+	}
+	return v.Grants[i], true
 }
 
 // Hosts returns the number of each member's host, by rank. Hosts are numbered from 0 in the order
@@ -180,4 +192,113 @@ func (v View) String() string {
 		s += " " + m.ID.Short()
 	}
 	return s
+}
+
+// Grant admits peers that prove that they hold its key. Grants are part of the view: members issue
+// grants, count their uses and revoke them by the agreement that also decides the membership. So a
+// newcomer may ask any member, even after the issuer of the grant has died, and only one of two
+// newcomers gets the last use.
+type Grant struct {
+	Key     ID     // public key that signs for a newcomer, in the form of an ID
+	Issuer  ID     // the member that issued the grant; "" for a grant of the first view
+	Made    int64  // time of issue, in Unix seconds
+	Expiry  int64  // end of validity, in Unix seconds; 0 for no expiry
+	Uses    uint64 // number of peers that the grant admits; 0 for any number
+	Used    uint64 // number of peers that the grant has admitted
+	Revoked bool
+	Record  string // data of the user of this package, which the package only carries; at most member.MaxRecord bytes
+}
+
+// Left reports whether the grant admits another peer. It does not check the expiry.
+func (g Grant) Left() bool { return !g.Revoked && (g.Uses == 0 || g.Used < g.Uses) }
+
+// Entry is the right by which a newcomer joins.
+type Entry struct {
+	By  ID // key of a grant; "" if none is needed
+	Was ID // the former ID of a member that comes back, for which the grant counts no further use; "" for a new peer
+}
+
+// info is the description of a member that the membership carries besides the ID, encoded as JSON.
+// The fields mean the same as in Member. Their keys have one letter because every view and every
+// join carries such descriptions. A decoder ignores unknown keys and leaves missing fields empty.
+type info struct {
+	Index    int      `json:"i,omitempty"`
+	Host     string   `json:"h,omitempty"`
+	Launcher string   `json:"l,omitempty"`
+	Process  string   `json:"p,omitempty"`
+	Machine  string   `json:"m,omitempty"`
+	Site     string   `json:"s,omitempty"`
+	Addrs    []string `json:"a,omitempty"`
+}
+
+// toMember converts m to the type of package member, which has all fields but the ID as one text
+// (info). If not all addresses fit in member.MaxInfo bytes, the last ones are omitted.
+func toMember(m Member) (member.Member, error) {
+	in := info{m.Index, m.Host, m.Launcher, m.Process, m.Machine, m.Site, m.Addrs}
+	// Each iteration omits one more address: other peers may reach the member at the remaining
+	// addresses, while no name can be omitted.
+	for {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return member.Member{}, fmt.Errorf("elastic: describe %s: %w", m.ID, err)
+		}
+		if len(b) <= member.MaxInfo {
+			return member.Member{ID: member.ID(m.ID), Info: string(b)}, nil
+		}
+		if len(in.Addrs) == 0 {
+			return member.Member{}, fmt.Errorf("elastic: describe %s: the description has %d bytes without addresses, want at most %d: shorten the names of host, site and launcher",
+				m.ID, len(b), member.MaxInfo)
+		}
+		in.Addrs = in.Addrs[:len(in.Addrs)-1]
+	}
+}
+
+// fromMember is the inverse of toMember. A description that cannot be decoded gives a member
+// without addresses, which others may still reach.
+func fromMember(m member.Member) Member {
+	var in info
+	// A decoding that fails may have set some fields.
+	if json.Unmarshal([]byte(m.Info), &in) != nil {
+		in = info{}
+	}
+	return Member{ID: ID(m.ID), Index: in.Index, Host: in.Host, Addrs: in.Addrs, Launcher: in.Launcher, Process: in.Process,
+		Machine: in.Machine, Site: in.Site}
+}
+
+// fromView converts a view of the machine to the form of this package. A member that is also in the
+// view old is copied from old.
+func fromView(v member.View, old View) View {
+	out := View{Epoch: v.Epoch, Parent: v.Parent, Reason: v.Reason.String(), Members: make([]Member, len(v.Members))}
+	for i, m := range v.Members {
+		if rank := old.Rank(ID(m.ID)); rank >= 0 {
+			out.Members[i] = old.Members[rank]
+		} else {
+			out.Members[i] = fromMember(m)
+		}
+	}
+	out.lookUp()
+	out.ring = newWatchRing(out.Hosts())
+	// The voters are the first members of a view.
+	for _, m := range out.Members[:v.Voters] {
+		out.Voters = append(out.Voters, m.ID)
+	}
+	for _, g := range v.Grants {
+		out.Grants = append(out.Grants, fromGrant(g))
+	}
+	for _, id := range v.Barred {
+		out.Barred = append(out.Barred, ID(id))
+	}
+	return out
+}
+
+// toGrant converts a grant to the form of elastic/member.
+func toGrant(g Grant) member.Grant {
+	return member.Grant{Key: member.ID(g.Key), Issuer: member.ID(g.Issuer), Made: g.Made, Expiry: g.Expiry,
+		Uses: g.Uses, Used: g.Used, Revoked: g.Revoked, Record: g.Record}
+}
+
+// fromGrant is the inverse of toGrant.
+func fromGrant(g member.Grant) Grant {
+	return Grant{Key: ID(g.Key), Issuer: ID(g.Issuer), Made: g.Made, Expiry: g.Expiry,
+		Uses: g.Uses, Used: g.Used, Revoked: g.Revoked, Record: g.Record}
 }

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"slices"
 	"time"
 
 	"github.com/elrun/elrun/elastic/member"
@@ -186,4 +187,142 @@ func (w *watcher) stateOf(id ID) ProcessState {
 		return ProcessUnknown
 	}
 	return w.cfg.Inspect(m)
+}
+
+// askFor probes a silent member, directly and through helpers.
+func (w *watcher) askFor(id ID, p *peer) {
+	w.heartbeats.send(id, true)
+	if p.helped == nil {
+		p.helped = make(map[ID]bool)
+	}
+	for _, h := range w.members.helpersFor(id) {
+		if _, asked := p.helped[h]; !asked {
+			p.helped[h] = false
+		}
+		w.out.send(h, probeMessage{About: id}.append(controlProbe, nil))
+	}
+}
+
+// maxAskers bounds the number of members that get a message when a probed member has answered.
+const maxAskers = 16
+
+// receiveProbe handles a request for an indirect probe, or a helper's answer.
+func (w *watcher) receiveProbe(from ID, kind controlKind, q probeMessage) {
+	p := w.members.peerOf(q.About)
+	// Probes are for members of the present view only.
+	if p == nil || w.members.peerOf(from) == nil || q.About == from {
+		return
+	}
+	if kind == controlProbe {
+		if len(p.askers) < maxAskers && !slices.Contains(p.askers, from) {
+			p.askers = append(p.askers, from)
+		}
+		w.heartbeats.send(q.About, true)
+		// This reply shows that the helper has the request. A second reply follows when the probed
+		// member has answered.
+		w.out.send(from, probeMessage{About: q.About}.append(controlProbeReply, nil))
+		return
+	}
+	// An unrequested reply must not vouch for a silent member.
+	if _, asked := p.helped[from]; !asked {
+		return
+	}
+	p.helped[from] = true
+	if q.Heard {
+		p.vouch(time.Now())
+	}
+}
+
+// vouchFor reports to the members that asked for an indirect probe that the probed member has
+// answered this peer. Other messages of the probed member do not count, because a member that
+// receives nothing also sends them.
+func (w *watcher) vouchFor(id ID, p *peer) {
+	for _, asker := range p.askers {
+		w.out.send(asker, probeMessage{About: id, Heard: true}.append(controlProbeReply, nil))
+	}
+	p.askers = nil
+}
+
+// askHost requests answers from the other members on the host of a watched member. It does so while
+// the watched member has been silent for more than half of its limit, or has not answered a probe.
+// The asked members can answer until the limit is reached, so a shorter pause of the host does not
+// put its members out.
+func (w *watcher) askHost(id ID, p *peer, now time.Time) {
+	if p.asked.IsZero() && now.Sub(p.last) <= p.limit(w.clock.health.factor(now))/2 {
+		p.hostAsked = time.Time{}
+		return
+	}
+	if !p.hostAsked.IsZero() && w.clock.ticks%slowTicks != 0 {
+		return
+	}
+	if p.hostAsked.IsZero() {
+		p.hostAsked = now
+	}
+	for _, mate := range w.members.hostMates(id) {
+		w.heartbeats.send(mate, true)
+	}
+}
+
+// suspectHost suspects the other members of the host of a newly suspected member, unless one of
+// them has answered since askHost asked them. It suspects none while this process runs late,
+// because their answers may be waiting in a queue of this process.
+func (w *watcher) suspectHost(id ID, p *peer, now time.Time) {
+	if w.clock.health.factor(now) > 1 {
+		return
+	}
+	mates := w.members.hostMates(id)
+	for _, mate := range mates {
+		if w.members.peers[mate].answered.After(p.hostAsked) {
+			return
+		}
+	}
+	for _, mate := range mates {
+		if m := w.members.peers[mate]; m.suspected == "" {
+			m.withHost, m.exceeded = true, p.exceeded
+			w.suspect(mate, m, p.suspected, false)
+		}
+	}
+}
+
+// askSuspectedHosts requests answers from the members that are suspected with their hosts, because
+// this member sends no other heartbeats to members that it does not watch.
+func (w *watcher) askSuspectedHosts() {
+	for id, p := range w.members.peers {
+		if p.withHost {
+			w.heartbeats.send(id, true)
+		}
+	}
+}
+
+// regroup is the time for which a group without a quorum waits for further members after the first
+// missing member has sent a message again. Without the wait the group would have a quorum at once
+// and put out the members that return slightly later. regroup is longer than the period of
+// heartbeats to suspects.
+const regroup = 300 * time.Millisecond
+
+// regrouping holds the suspects that have sent messages again while too few members are reached,
+// until the suspicions of all of them are withdrawn together. It is pure: times come from the
+// caller.
+type regrouping struct {
+	returned []ID
+	until    time.Time // when the suspicions are withdrawn at the latest
+}
+
+// add postpones the withdrawal of a suspicion.
+func (r *regrouping) add(id ID, now time.Time) {
+	if len(r.returned) == 0 {
+		r.until = now.Add(regroup)
+	}
+	r.returned = append(r.returned, id)
+}
+
+// due removes and returns the postponed suspicions if the wait is over, or if missing reports that
+// no suspect is left. It calls missing, which visits all records, only while the wait lasts.
+func (r *regrouping) due(now time.Time, missing func() bool) []ID {
+	if len(r.returned) == 0 || now.Before(r.until) && missing() {
+		return nil
+	}
+	due := r.returned
+	r.returned = nil
+	return due
 }

@@ -1,6 +1,8 @@
 package elastic
 
-import "slices"
+import (
+	"slices"
+)
 
 // watchRing decides which members of a view watch each other. All members compute the same ring
 // from the view. The members of a host are neighbours in the ring. Each member watches its two
@@ -74,4 +76,21 @@ func (w *watchRing) distance(a, b int) int {
 	places := int(w.places[a] - w.places[b])
 	places = max(places, -places)
 	return min(places, len(w.ranks)-places)
+}
+
+// ranksAround returns the ranks that are at one of the given distances from the rank self, to
+// either side, on a ring of n ranks. distances must ascend. The ranks are in the order of the ring,
+// from self on. There are none if self is negative.
+func ranksAround(n, self int, distances []int) []int {
+	var after, before []int
+	for _, d := range distances {
+		if self < 0 || 2*d > n {
+			break
+		}
+		if after = append(after, (self+d)%n); 2*d < n {
+			before = append(before, (self-d+n)%n)
+		}
+	}
+	slices.Reverse(before)
+	return append(after, before...)
 }

@@ -9,6 +9,14 @@ import (
 	"github.com/elrun/elrun/elastic/internal/transfer"
 )
 
+// networkSource implements transfer.Source with requests over a Network.
+type networkSource struct{ network Network }
+
+// Request implements transfer.Source.
+func (n networkSource) Request(ctx context.Context, donor string, request []byte) (io.ReadCloser, error) {
+	return n.network.Request(ctx, ID(donor), append([]byte{byte(requestTransfer)}, request...))
+}
+
 // leastMeasured is the number of received bytes from which on the rate describes the network: the
 // first bytes come from buffers, faster than the network.
 const leastMeasured = 1 << 20
