@@ -141,7 +141,8 @@ func (d *Donor) Snapshot(step int64, save func(io.Writer) error) error {
 	s.data.fit()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s.phase = ready; err != nil || d.snapshots.by[step] != s {
+	s.phase = ready
+	if err != nil || d.snapshots.by[step] != s {
 		s.phase = void
 	}
 	if s.phase == ready {

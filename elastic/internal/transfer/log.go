@@ -23,14 +23,14 @@ func (u *updateLog) last() int64 { return u.base + int64(len(u.entries)) }
 // append appends the update of a step. If the step does not follow the last step the log is cleared
 // first, as a gap makes earlier updates useless. The oldest updates are dropped until the others
 // fit into max bytes; an update larger than max is not kept.
-func (l *updateLog) append(step int64, u *slabs) {
-	if step != l.last()+1 {
-		l.entries, l.bytes, l.base = nil, 0, step-1
+func (u *updateLog) append(step int64, update *slabs) {
+	if step != u.last()+1 {
+		u.entries, u.bytes, u.base = nil, 0, step-1
 	}
-	l.entries = append(l.entries, u)
-	l.bytes += u.memory()
-	for l.bytes > l.max {
-		l.dropOldest()
+	u.entries = append(u.entries, update)
+	u.bytes += update.memory()
+	for u.bytes > u.max {
+		u.dropOldest()
 	}
 }
 
@@ -58,15 +58,15 @@ func (u *updateLog) covers(after, at int64) bool {
 
 // after returns the updates after a step: at most count of them, which together have about the
 // given number of bytes, but at least one if there is any.
-func (l *updateLog) after(step int64, count int, bytes int64) []*slabs {
-	from := int(max(0, step-l.base))
-	if from >= len(l.entries) {
+func (u *updateLog) after(step int64, count int, bytes int64) []*slabs {
+	from := int(max(0, step-u.base))
+	if from >= len(u.entries) {
 		return nil
 	}
-	list := l.entries[from:min(len(l.entries), from+count)]
+	list := u.entries[from:min(len(u.entries), from+count)]
 	var sum int64
-	for i, u := range list {
-		if sum += u.bytes; sum > bytes && i > 0 {
+	for i, update := range list {
+		if sum += update.bytes; sum > bytes && i > 0 {
 			return append([]*slabs(nil), list[:i]...)
 		}
 	}
@@ -75,25 +75,25 @@ func (l *updateLog) after(step int64, count int, bytes int64) []*slabs {
 }
 
 // since returns the length, in bytes, of the updates after a step.
-func (l *updateLog) since(step int64) int64 {
-	from := sort.Search(len(l.entries), func(i int) bool { return l.base+int64(i)+1 > step })
+func (u *updateLog) since(step int64) int64 {
+	from := sort.Search(len(u.entries), func(i int) bool { return u.base+int64(i)+1 > step })
 	var sum int64
-	for _, u := range l.entries[from:] {
-		sum += u.bytes
+	for _, update := range u.entries[from:] {
+		sum += update.bytes
 	}
 	return sum
 }
 
 // copies returns copies of the updates of all steps after the step after, up to the step at; nil if
 // one of them is missing.
-func (l *updateLog) copies(after, at int64) [][]byte {
+func (u *updateLog) copies(after, at int64) [][]byte {
 	n := at - after
-	if n < 1 || after < l.base || l.last() < at {
+	if n < 1 || after < u.base || u.last() < at {
 		return nil
 	}
 	out := make([][]byte, 0, n)
-	for _, u := range l.entries[after-l.base:][:n] {
-		out = append(out, bytes.Join(u.pieces, nil))
+	for _, update := range u.entries[after-u.base:][:n] {
+		out = append(out, bytes.Join(update.pieces, nil))
 	}
 	return out
 }

@@ -42,27 +42,27 @@ func (s *snapshots) order(step int64) {
 }
 
 // wanted returns the snapshot of a step if the owner has to write it, or nil.
-func (l *snapshots) wanted(step int64) *snapshot {
-	if s := l.by[step]; s != nil && s.phase == wanted {
-		return s
+func (s *snapshots) wanted(step int64) *snapshot {
+	if one := s.by[step]; one != nil && one.phase == wanted {
+		return one
 	}
 	return nil
 }
 
 // begun reports whether the owner has begun to write the snapshot of a step.
-func (l *snapshots) begun(step int64) bool {
-	s := l.by[step]
-	return s != nil && s.phase != wanted
+func (s *snapshots) begun(step int64) bool {
+	one := s.by[step]
+	return one != nil && one.phase != wanted
 }
 
 // trim drops the snapshots whose steps are not needed. It returns the lowest step at which a
 // snapshot is wanted, or never.
-func (l *snapshots) trim(needed map[int64]bool) int64 {
+func (s *snapshots) trim(needed map[int64]bool) int64 {
 	next := int64(never)
-	for step, s := range l.by {
-		if !needed[step] && s.phase != writing || s.phase == void {
-			delete(l.by, step)
-		} else if s.phase == wanted {
+	for step, one := range s.by {
+		if !needed[step] && one.phase != writing || one.phase == void {
+			delete(s.by, step)
+		} else if one.phase == wanted {
 			next = min(next, step)
 		}
 	}
@@ -82,10 +82,10 @@ func (s *snapshots) miss(at int64) (missed bool) {
 
 // memory returns the bytes of the complete snapshots. The data of the other snapshots may not be
 // read, as the owner may be writing it.
-func (l *snapshots) memory() (bytes int64) {
-	for _, s := range l.by {
-		if s.phase == ready {
-			bytes += s.data.memory()
+func (s *snapshots) memory() (bytes int64) {
+	for _, one := range s.by {
+		if one.phase == ready {
+			bytes += one.data.memory()
 		}
 	}
 	return bytes

@@ -190,8 +190,9 @@ func (c client) gather(ctx context.Context, donors []string, r request) map[stri
 			if res.err != nil {
 				continue
 			}
+			got[res.donor] = res.header
 			// This is true once, for the answer with which half of the donors have answered.
-			if got[res.donor] = res.header; 2*len(got) >= len(donors) && 2*(len(got)-1) < len(donors) {
+			if 2*len(got) >= len(donors) && 2*(len(got)-1) < len(donors) {
 				grace.Reset(min(c.o.Patience, time.Since(start)+c.o.Patience/16))
 			}
 		case <-grace.C:
