@@ -10,19 +10,6 @@ type acceptor struct {
 	change   *Change // the last accepted change, or nil
 }
 
-// prepare answers a Prepare. A Promise means that this voter accepts nothing below the ballot, and
-// carries the change that was accepted before. A Reject carries the higher ballot that was promised
-// before.
-func (m *Machine) prepare(msg Message) {
-	if !m.acceptor.promise(msg.Ballot) {
-		m.send(Message{Kind: Reject, To: msg.From, Ballot: msg.Ballot, Seen: m.acceptor.promised})
-		return
-	}
-	m.proposer.stepDown(msg.Ballot, msg.From)
-	m.send(Message{Kind: Promise, To: msg.From, Ballot: msg.Ballot,
-		Seen: m.acceptor.accepted, Change: m.acceptor.change, Report: m.local.report()})
-}
-
 // promise records the promise of a ballot. It returns false if a higher ballot was promised before.
 // A repeated Prepare is answered again, so a proposer may repeat it.
 func (a *acceptor) promise(b Ballot) bool {
@@ -31,20 +18,6 @@ func (a *acceptor) promise(b Ballot) bool {
 	}
 	a.promised = b
 	return true
-}
-
-// accept answers an Accept: with a signed acceptance, or with a Reject.
-func (m *Machine) accept(msg Message) {
-	after, err := m.view.Apply(*msg.Change)
-	if err != nil {
-		return // no member proposes such a change
-	}
-	if !m.acceptor.accept(msg.Ballot, msg.Change) {
-		m.send(Message{Kind: Reject, To: msg.From, Ballot: msg.Ballot, Seen: m.acceptor.promised})
-		return
-	}
-	m.proposer.stepDown(msg.Ballot, msg.From)
-	m.send(Message{Kind: Accepted, To: msg.From, Ballot: msg.Ballot, Signature: m.sign(msg.Ballot, after.hash)})
 }
 
 // accept records the acceptance of a change in a ballot. It returns false if a higher ballot was

@@ -78,7 +78,8 @@ func (c *catchUp) sendChain(to ID, after Hash) {
 		return
 	}
 	msg := c.chain(after)
-	if msg.To = to; c.history.index(after) >= c.history.since(c.cfg.Self.ID) {
+	msg.To = to
+	if c.history.index(after) >= c.history.since(c.cfg.Self.ID) {
 		msg.Changes = c.withoutLongProofs(msg.Changes) // this member was in that view, so its members believe the changes without long proofs
 	}
 	c.send(msg)

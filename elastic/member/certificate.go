@@ -66,36 +66,36 @@ type verifier struct {
 // half of the voters must have signed. No smaller number decides, as at most half of the voters may
 // be certainly dead (I10). If views can be forced in the group, one signature is enough for a
 // forced change, as any member may be the only survivor.
-func (p verifier) proved(before, after View, d Decision) bool {
+func (v verifier) proved(before, after View, d Decision) bool {
 	electors, needed := before.Voters, (before.Voters+1)/2
-	if d.Change.Forced && p.forces {
+	if d.Change.Forced && v.forces {
 		electors, needed = len(before.Members), 1
 	}
-	if p.keys == nil || len(d.Proof.Votes) < needed {
+	if v.keys == nil || len(d.Proof.Votes) < needed {
 		return false
 	}
 	text := ballotText(d.Proof.Ballot, after.hash)
 	var signers []uint32
-	for _, v := range d.Proof.Votes[:needed] {
+	for _, vote := range d.Proof.Votes[:needed] {
 		// The first wrong signature ends the loop, so a forger costs one verification.
-		if int(v.Rank) >= electors || slices.Contains(signers, v.Rank) ||
-			!p.keys.Verify(before.Members[v.Rank].ID, text, v.Signature) {
+		if int(vote.Rank) >= electors || slices.Contains(signers, vote.Rank) ||
+			!v.keys.Verify(before.Members[vote.Rank].ID, text, vote.Signature) {
 			return false
 		}
-		signers = append(signers, v.Rank)
+		signers = append(signers, vote.Rank)
 	}
 	return true
 }
 
-// provedPart returns the prefix of the decisions after v whose certificates are valid, and the view
+// provedPart returns the prefix of the decisions after the view from whose certificates are valid, and the view
 // to which it leads.
-func (p verifier) provedPart(v View, all []Decision) ([]Decision, View) {
+func (v verifier) provedPart(from View, all []Decision) ([]Decision, View) {
 	for i, d := range all {
-		after, err := v.Apply(d.Change)
-		if err != nil || !p.proved(v, after, d) {
-			return all[:i], v
+		after, err := from.Apply(d.Change)
+		if err != nil || !v.proved(from, after, d) {
+			return all[:i], from
 		}
-		v = after
+		from = after
 	}
-	return all, v
+	return all, from
 }

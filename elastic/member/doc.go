@@ -74,7 +74,7 @@
 // # Who is believed
 //
 // The network has authenticated the ID of each message's author. An authenticated author need not
-// be a member: any holder of a ticket can send messages. The table (sender.go) gives the effect
+// be a member: any holder of a ticket can send messages. The table (receive.go) gives the effect
 // that a message may have. An outsider is a peer outside the receiver's present view: a newcomer, a
 // member of a later view, a member that was put out, or a member of another branch.
 //
@@ -160,7 +160,7 @@
 // I8, leaving is an agreed change. Leave makes a member ask to be in Change.Left. The member
 // continues to vote until it receives the view without itself, and afterwards answers members that
 // lag behind. Settled reports when no member waits for the messages of this member any longer. If
-// all members want to leave, the first of them stays until it is the only member (next.go:
+// all members want to leave, the first of them stays until it is the only member (duechange.go:
 // holdBack).
 //
 // I9, a member that receives a message of a later view asks for that view. Every message carries
@@ -203,6 +203,6 @@
 // I13, a new view is a set of members that can all reach each other. Each report names the members
 // that its sender cannot reach. The candidates are the members that answered the Prepare, and the
 // members that no member reports as unreachable. A largest set of candidates that can all reach
-// each other stays; of several such sets, the set with the lowest ranks (next.go: kept,
+// each other stays; of several such sets, the set with the lowest ranks (duechange.go: kept,
 // partition.go).
 package member

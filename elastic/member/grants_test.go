@@ -131,7 +131,7 @@ func TestKicksLeaveOne(t *testing.T) {
 	f := facts{view: v, here: []bool{true, true}, dead: make([]bool, 2), leaving: make([]bool, 2)}
 	f.wishes.kick.add("a")
 	f.wishes.kick.add("b")
-	c, _ := next(f)
+	c, _ := f.dueChange()
 	if after, err := v.Apply(c); err != nil || len(after.Members) != 1 || len(c.Kick) != 1 {
 		t.Errorf("%v leads to %v, %v", c, after, err)
 	}

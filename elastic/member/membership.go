@@ -1,6 +1,8 @@
 package member
 
-import "slices"
+import (
+	"slices"
+)
 
 // membership is the state that all parts of a Machine share: the machine's place in the group, the
 // clock and the output. The parts read it, and queue messages and notices in the output. Only the
@@ -71,4 +73,28 @@ func (m *membership) sign(b Ballot, after Hash) []byte {
 		return nil
 	}
 	return m.cfg.Keys.Sign(ballotText(b, after))
+}
+
+// idSet is a small sorted set of IDs. It is a slice, as the order of a map is random and the
+// machine must be deterministic.
+type idSet []ID
+
+// has reports whether id is in the set.
+func (i idSet) has(id ID) bool {
+	_, found := slices.BinarySearch(i, id)
+	return found
+}
+
+// add adds id, which may be in the set already.
+func (i *idSet) add(id ID) {
+	if at, found := slices.BinarySearch(*i, id); !found {
+		*i = slices.Insert(*i, at, id)
+	}
+}
+
+// remove removes id, if it is in the set.
+func (i *idSet) remove(id ID) {
+	if at, found := slices.BinarySearch(*i, id); found {
+		*i = slices.Delete(*i, at, at+1)
+	}
 }

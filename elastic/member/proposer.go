@@ -2,6 +2,7 @@ package member
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -94,13 +95,44 @@ func (p *proposer) refresh() {
 	p.stale = false
 	p.want, p.why = Change{}, ""
 	if !p.nothingDue() {
-		p.want, p.why = next(p.facts())
+		p.want, p.why = p.facts().dueChange()
 	}
 	// since is the tick at which a change became due or stopped being due; it stays the same while
 	// only the change itself varies.
 	if p.due != (p.why != "") {
 		p.due, p.since = !p.due, p.tick
 	}
+}
+
+// nothingDue reports whether it is certain that no change follows from the knowledge here. The
+// check saves the pass over all members in facts.
+func (p *proposer) nothingDue() bool {
+	return len(p.reports.last) == 0 && p.local.report().empty() && (p.view.Voters == len(p.view.Members) || !p.promotable())
+}
+
+// promotable reports whether the members without a vote are to get one.
+func (p *proposer) promotable() bool {
+	return p.reports.promotable(p.view, p.tick, p.cfg.Promote)
+}
+
+// facts collects this member's knowledge from which the next change follows.
+func (p *proposer) facts() facts {
+	n := len(p.view.Members)
+	f := facts{view: p.view, here: make([]bool, n), dead: make([]bool, n), leaving: make([]bool, n), promote: p.promotable()}
+	for i, o := range p.view.Members {
+		f.dead[i] = p.local.dead.has(o.ID)
+		f.here[i] = !p.local.suspects.has(o.ID)
+	}
+	if p.stage == preparing {
+		copy(f.here, p.votes)
+		f.asking = true
+	}
+	f.add(&p.history, p.rank, p.local.report())
+	for _, rank := range slices.Sorted(maps.Keys(p.reports.last)) { // in rank order, as the order of a map is random
+		f.add(&p.history, rank, p.reports.last[rank])
+	}
+	f.cut = slices.DeleteFunc(f.cut, f.answered)
+	return f
 }
 
 // begin opens a ballot if a change is due and this member's turn to propose has come. The first

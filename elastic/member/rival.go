@@ -64,14 +64,14 @@ func (b *branchConflict) frozenKey() Key {
 // (majorities have one history), the sender is in the last view, and its Key is of that view or of
 // an earlier one. The Key is of an earlier view if its sender has entered a view while the Key was
 // frozen. The receiver must not compute a newer Key, as the sender compares its frozen Key, too.
-func (c *branchConflict) rival(msg Message, b branch) bool {
-	if !b.known || !c.local.forces() {
+func (b *branchConflict) rival(msg Message, theirs branch) bool {
+	if !theirs.known || !b.local.forces() {
 		return false
 	}
-	rest, last := c.local.verifier().provedPart(b.root, b.rest)
+	rest, last := b.local.verifier().provedPart(theirs.root, theirs.rest)
 	k := msg.Key
-	return len(rest) == len(b.rest) && last.hash == msg.View && last.Rank(msg.From) >= 0 &&
-		(last.Founder != "" || c.view.Founder != "") &&
+	return len(rest) == len(theirs.rest) && last.hash == msg.View && last.Rank(msg.From) >= 0 &&
+		(last.Founder != "" || b.view.Founder != "") &&
 		k.ID == msg.From && k.Epoch <= last.Epoch && (k.Founder == "" || k.Founder == last.Founder)
 }
 

@@ -57,62 +57,62 @@ func NewViews(keep int) *Views {
 	return &Views{keep: keep, next: make(map[step]View)}
 }
 
-// make returns the view that follows v by c, from the cache if the view is there. If s is nil make
+// make returns the view that follows from by c, from the cache if the view is there. If v is nil make
 // computes the view each time. make holds the lock while it computes, so that machines that apply
 // one change at the same time compute the view once.
-func (s *Views) make(v View, c Change) (View, error) {
-	if s == nil {
-		return v.apply(c)
+func (v *Views) make(from View, c Change) (View, error) {
+	if v == nil {
+		return from.apply(c)
 	}
 	// The hash of a view covers its lineage, so equal keys have equal results.
-	key := step{v.hash, sha256.Sum256(appendChange(nil, c))}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if next, ok := s.next[key]; ok {
+	key := step{from.hash, sha256.Sum256(appendChange(nil, c))}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if next, ok := v.next[key]; ok {
 		return next, nil
 	}
-	next, err := v.apply(c)
+	next, err := from.apply(c)
 	if err == nil {
-		s.add(key, next)
+		v.add(key, next)
 	}
 	return next, err
 }
 
 // known returns the cached view with a hash.
-func (s *Views) known(hash Hash) (v View, ok bool) {
-	if s == nil {
+func (v *Views) known(hash Hash) (view View, ok bool) {
+	if v == nil {
 		return View{}, false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v, ok = s.next[step{from: hash}]
-	return v, ok
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	view, ok = v.next[step{from: hash}]
+	return view, ok
 }
 
 // whole adds a view that was received whole, or returns the cached view with its hash.
-func (s *Views) whole(v View) View {
-	key := step{from: v.hash}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if known, ok := s.next[key]; ok {
+func (v *Views) whole(view View) View {
+	key := step{from: view.hash}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if known, ok := v.next[key]; ok {
 		return known
 	}
-	v.views = s
-	s.add(key, v)
-	return v
+	view.views = v
+	v.add(key, view)
+	return view
 }
 
 // add adds a view under its step and under its hash. Beyond the capacity it removes the oldest
 // views.
-func (s *Views) add(key step, v View) {
-	for _, k := range []step{key, {from: v.hash}} {
-		if _, known := s.next[k]; known {
+func (v *Views) add(key step, view View) {
+	for _, k := range []step{key, {from: view.hash}} {
+		if _, known := v.next[k]; known {
 			continue
 		}
-		s.next[k] = v
-		if s.line = append(s.line, k); len(s.line) > 2*s.keep {
-			delete(s.next, s.line[0])
-			s.line = s.line[1:]
+		v.next[k] = view
+		if v.line = append(v.line, k); len(v.line) > 2*v.keep {
+			delete(v.next, v.line[0])
+			v.line = v.line[1:]
 		}
 	}
 }
