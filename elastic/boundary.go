@@ -322,7 +322,8 @@ func combineMetrics(ranks [][]metric) (map[string]float64, error) {
 	}
 	out := make(map[string]float64)
 	for _, m := range sums {
-		if out[m.name] = m.value; m.kind == ReportMean {
+		out[m.name] = m.value
+		if m.kind == ReportMean {
 			out[m.name] /= count[m.name]
 		}
 	}
@@ -423,7 +424,8 @@ func (l *loop) report(t *Turn, metrics map[string]float64) {
 func (l *loop) settle(s *Session) {
 	g := l.group
 	t := g.loops.open
-	if g.loops.open = nil; t == nil {
+	g.loops.open = nil
+	if t == nil {
 		return
 	}
 	same := t.session.View.Members[t.Rank].ID == s.View.Members[s.Rank].ID // this peer was not put out meanwhile

@@ -139,7 +139,8 @@ func (d *division) changed(n int) *event.Shares {
 		return nil
 	}
 	old := d.told
-	if d.told = now; old == nil {
+	d.told = now
+	if old == nil {
 		old = []int{} // the log shows an empty list, not null
 	}
 	return &event.Shares{Old: old, New: now, Reason: why}

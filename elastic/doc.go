@@ -85,7 +85,7 @@ package elastic
 //	           owned by that goroutine: roster (the view, and a record of each member that
 //	           matters), watcher (which members can be reached), heartbeatSender, admission,
 //	           singleLauncher, tickClock
-//	           shared, with locks: watchedStatus, selfReport, sessionInUse, sendQueues
+//	           shared, with locks: watchedStatus, selfReport, sendQueues
 //	Endpoint   the network below: control messages, data planes, requests, keys
 //
 // A process has one identity at a time. A live process that was put out (fenced) gets a new

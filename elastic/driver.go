@@ -53,9 +53,9 @@ type driver struct {
 	stable atomic.Int64 // last step that all members have committed
 
 	loop    eventLoop
-	status  watchedStatus // status of this identity, for other goroutines
-	report  selfReport    // what the heartbeats of this member report
-	session sessionInUse
+	status  watchedStatus           // status of this identity, for other goroutines
+	report  selfReport              // what the heartbeats of this member report
+	session atomic.Pointer[Session] // made last; the goroutine of Next stores it, and the driver's goroutine revokes it when the view is lost
 }
 
 // newDriver starts the driver of an identity. The identity is a member of the first view, or a
@@ -331,7 +331,7 @@ func (d *driver) noticed(n member.Notice) {
 			return
 		}
 		d.emit(d.view.Epoch, event.Quorum{State: "lost", Present: n.Present, Needed: n.Needed})
-		d.session.revoke(fmt.Errorf("too few members: %d present, %d needed", n.Present, n.Needed))
+		d.revoke(fmt.Errorf("too few members: %d present, %d needed", n.Present, n.Needed))
 	case member.QuorumBack:
 		d.quorumLost = false
 		d.status.set(func(s *status) { s.gap = nil })
@@ -379,9 +379,9 @@ func (d *driver) entered(mv member.View) {
 	// A renewed view has the same members, so the session must be revoked even though no member is
 	// lost.
 	case "renew":
-		d.session.revoke(fmt.Errorf("epoch %d begins, because the session broke", v.Epoch))
+		d.revoke(fmt.Errorf("epoch %d begins, because the session broke", v.Epoch))
 	case "forced", "lost", "kick":
-		d.session.revokeFor(gone)
+		d.revokeFor(gone)
 	}
 }
 
@@ -475,10 +475,10 @@ func (d *driver) over(p phase, n member.Notice) {
 	switch p { // announceLeave logs a leave, with the step at which this peer ended
 	case fenced:
 		d.emit(d.view.Epoch, event.Fenced{Who: d.ep.Self.ID.Short(), Reason: n.Why})
-		d.session.revoke(fmt.Errorf("put out of the group: %s", n.Why))
+		d.revoke(fmt.Errorf("put out of the group: %s", n.Why))
 	case kicked:
 		d.emit(d.view.Epoch, event.Leave{Who: d.ep.Self.ID.Short(), Reason: "kicked"})
-		d.session.revoke(errors.New("kicked out of the group"))
+		d.revoke(errors.New("kicked out of the group"))
 	}
 	d.status.set(func(s *status) { s.phase, s.why = p, n.Why })
 }
@@ -513,6 +513,27 @@ func without(members []Member, id ID) []Member {
 func (d *driver) enter(s *Session) {
 	d.session.Store(s)
 	d.loop.do(d.agreed)
+}
+
+// revoke revokes the session, if there is one.
+func (d *driver) revoke(cause error) {
+	if s := d.session.Load(); s != nil {
+		s.Comm.Revoke(cause)
+	}
+}
+
+// revokeFor revokes the session if a lost member is in it. The error names the first such member.
+func (d *driver) revokeFor(lost []Member) {
+	s := d.session.Load()
+	if s == nil {
+		return
+	}
+	for _, m := range lost {
+		if rank := s.View.Rank(m.ID); rank >= 0 {
+			s.Comm.Revoke(&collective.PeerError{Rank: rank, Peer: m.ID.Short(), Cause: "out of the group"})
+			return
+		}
+	}
 }
 
 // reportStall logs a stall of the communicator of v. A single culprit that lives and reports no
@@ -699,7 +720,7 @@ func (d *driver) learnMistake(from ID, text string, found bool) {
 	why := &collective.AbortError{Rank: d.view.Rank(from), Cause: d.report.get().Mistake, Mistake: true}
 	d.emit(d.view.Epoch, event.Mistake{Reason: why.Cause, Found: found})
 	d.status.set(func(s *status) { s.wrong = fmt.Errorf("%w: %w", ErrNoView, why) })
-	d.session.revoke(why)
+	d.revoke(why)
 	d.heartbeats.sendAll()
 }
 

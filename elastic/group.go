@@ -121,7 +121,7 @@ type Group struct {
 	orders
 	identity
 	heldState
-	sessions
+	openSessions
 
 	loops    loops         // the calls of Steps; owned by the goroutine of the body
 	requests requestServer // of other peers
@@ -417,7 +417,7 @@ func (g *Group) Close() error {
 		if s, _ = d.status.now(); s.phase == left || s.phase == inside && !mistaken {
 			announceLeave(g, g.leaveReason())
 		}
-		g.sessions.close()
+		g.openSessions.close()
 		d.stop()
 	}
 	if g.donor != nil {

@@ -17,46 +17,46 @@ import (
 // State only in the caller's goroutine.
 //
 // Errors wrap ErrNoView, usually with one of the more specific errors, or are the cause of ctx.
-func (l Sessions) Next(ctx context.Context, epoch uint64) (_ *Session, err error) {
+func (s Sessions) Next(ctx context.Context, epoch uint64) (_ *Session, err error) {
 	switch {
-	case !l.g.made():
+	case !s.g.made():
 		return nil, fmt.Errorf("elastic: next view: %w", errNoGroup)
 	case ctx == nil:
 		return nil, fmt.Errorf("elastic: next view: %w", errNoContext)
 	}
-	l.g.register(func(t *terms) { t.begun = true })
+	s.g.register(func(t *terms) { t.begun = true })
 	defer func() {
-		d := l.g.current()
+		d := s.g.current()
 		d.loop.do(d.entry.end)
 		switch {
 		case errors.Is(err, collective.ErrMistake):
 			d.mistaken(ctx, err)
 		case isRefusal(d, err):
-			l.Emit(0, 0, event.Refused{Reason: errors.Unwrap(err).Error()})
+			s.Emit(0, 0, event.Refused{Reason: errors.Unwrap(err).Error()})
 		}
 	}()
 	for {
-		s, err := l.g.next(ctx, epoch)
+		session, err := s.g.next(ctx, epoch)
 		if errors.Is(err, ErrLeft) {
-			announceLeave(l.g, leftAsked)
-			l.g.current().settle()
+			announceLeave(s.g, leftAsked)
+			s.g.current().settle()
 		}
 		if err != nil {
 			return nil, fmt.Errorf("elastic: next view after epoch %d: %w", epoch, err)
 		}
-		if err = l.g.calibrate(ctx, s); err == nil {
-			err = l.g.level(ctx, s, &l.g.loops)
+		if err = s.g.calibrate(ctx, session); err == nil {
+			err = s.g.level(ctx, session, &s.g.loops)
 		}
 		if err == nil {
-			return s, nil
+			return session, nil
 		}
 		if errors.Is(err, ErrNoView) {
 			return nil, fmt.Errorf("elastic: %w", err)
 		}
 		if !errors.Is(err, collective.ErrRevoked) {
-			return nil, fmt.Errorf("elastic: synchronize the states of the members of %v: %w", s.View, err)
+			return nil, fmt.Errorf("elastic: synchronize the states of the members of %v: %w", session.View, err)
 		}
-		epoch = s.View.Epoch
+		epoch = session.View.Epoch
 	}
 }
 

@@ -91,8 +91,8 @@ func (r *requestServer) answer(ctx context.Context, from ID, request []byte, w i
 }
 
 // consider answers an offer, and records the approval of a newcomer that is admitted.
-func (s *requestServer) consider(from ID, o offer) reply {
-	d, ours := s.identity.current(), s.registration.registered()
+func (r *requestServer) consider(from ID, o offer) reply {
+	d, ours := r.identity.current(), r.registration.registered()
 	now, _ := d.status.now()
 	switch {
 	// The network has authenticated from, while the offer only claims an ID.
@@ -122,7 +122,7 @@ func (s *requestServer) consider(from ID, o offer) reply {
 	if _, err := toMember(o.Member); err != nil {
 		return reply{Refused: err.Error()}
 	}
-	e, err := s.entry(from, now.view)
+	e, err := r.entry(from, now.view)
 	switch {
 	case errors.Is(err, ErrNotYet):
 		return reply{Wait: err.Error()}
@@ -131,18 +131,18 @@ func (s *requestServer) consider(from ID, o offer) reply {
 	}
 	_ = d.ep.Network.Introduce([]Member{o.Member}) // on an error the newcomer cannot be dialled, but it is already connected
 	hash := now.view.Hash()
-	r := reply{Epoch: now.view.Epoch, Version: hash[:], Same: bytes.Equal(hash[:], o.Version)}
-	if !r.Same {
-		r.Members = d.ep.complete(now.view.Members)
+	answer := reply{Epoch: now.view.Epoch, Version: hash[:], Same: bytes.Equal(hash[:], o.Version)}
+	if !answer.Same {
+		answer.Members = d.ep.complete(now.view.Members)
 	}
 	// Only a level newcomer is judged: before that its measurements do not exist.
 	if o.Level {
 		judge, _ := ours.state.(Judge)
-		r.decided(d.admission.judge(o, e, judge))
+		answer.decided(d.admission.judge(o, e, judge))
 	} else if o.Admitted {
-		r.Coming = d.admission.approve(o, e).coming
+		answer.Coming = d.admission.approve(o, e).coming
 	}
-	return r
+	return answer
 }
 
 // entry returns the right by which a newcomer joins. Members of the view v need none.

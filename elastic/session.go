@@ -159,13 +159,14 @@ type Sessions struct{ g *Group }
 
 // Hold registers the state that all members hold in common, and the settings on which they must
 // agree. Hold must be called before the first Next, at every member or at none.
-func (l Sessions) Hold(s State, settings []Setting) {
-	if !l.g.made() {
+func (s Sessions) Hold(state State, settings []Setting) {
+	if !s.g.made() {
 		return
 	}
-	l.g.register(func(t *terms) {
-		if t.state, t.settings = s, settings; s != nil {
-			t.donor = newDonor(s, l.g.cfg.StateRate)
+	s.g.register(func(t *terms) {
+		t.state, t.settings = state, settings
+		if state != nil {
+			t.donor = newDonor(state, s.g.cfg.StateRate)
 		}
 	})
 }
@@ -256,8 +257,8 @@ type runIDs struct{ job, run uint64 }
 // idText returns an ID in hexadecimal digits.
 func idText(id uint64) string { return fmt.Sprintf("%016x", id) }
 
-// sessions holds the session in use, and closes the sessions that were left.
-type sessions struct {
+// openSessions holds the session in use, and closes the sessions that were left.
+type openSessions struct {
 	// Owned by the goroutine that calls Next.
 	pending *Session        // entered by Join, returned by the first Next
 	cost    collective.Cost // costs of calls, measured in the last session; zero at first
@@ -271,33 +272,33 @@ type sessions struct {
 
 // calibrate measures the costs of calls in a new session, unless all members have the costs of the
 // same earlier session.
-func (n *sessions) calibrate(ctx context.Context, s *Session) error {
+func (o *openSessions) calibrate(ctx context.Context, s *Session) error {
 	if s.calibrated {
 		return nil
 	}
 	if err := s.Comm.Calibrate(ctx); err != nil {
 		return err
 	}
-	s.calibrated, n.cost = true, s.Comm.Cost()
+	s.calibrated, o.cost = true, s.Comm.Cost()
 	return nil
 }
 
 // left retires the session in use. If that session broke, left requests another one from the
 // driver, except after a mistake of the program, which would recur in every session.
-func (n *sessions) left(epoch uint64) error {
-	s := n.using()
+func (o *openSessions) left(epoch uint64) error {
+	s := o.using()
 	if s == nil {
 		return nil
 	}
-	n.use(nil)
+	o.use(nil)
 	cause := s.Comm.Err()
-	n.retire(s, nil)
+	o.retire(s, nil)
 	// A mistake of the program would break every further session in the same way.
 	if errors.Is(cause, collective.ErrMistake) {
 		return fmt.Errorf("%w: %w", ErrNoView, cause)
 	}
 	if cause != nil && s.View.Epoch >= epoch {
-		n.failed(context.Background(), s.driver, s.View, cause)
+		o.failed(context.Background(), s.driver, s.View, cause)
 	}
 	return nil
 }
@@ -306,7 +307,7 @@ func (n *sessions) left(epoch uint64) error {
 // death of a member that broke it, if that is certain. From the fourth consecutive failure on,
 // failed first waits, with exponential backoff up to a second, because a new view at once has not
 // helped.
-func (n *sessions) failed(ctx context.Context, d *driver, v View, cause error) {
+func (o *openSessions) failed(ctx context.Context, d *driver, v View, cause error) {
 	blamed := -1
 	var p *collective.PeerError
 	if errors.As(cause, &p) && p.Rank < len(v.Members) {
@@ -315,32 +316,32 @@ func (n *sessions) failed(ctx context.Context, d *driver, v View, cause error) {
 	if blamed >= 0 && p.Ended {
 		d.dead(v.Members[blamed].ID)
 	}
-	if n.broke++; n.broke > 3 {
+	if o.broke++; o.broke > 3 {
 		ctx, cancel := d.status.while(ctx, func(s status) bool { return s.view.Epoch == v.Epoch && s.phase == inside })
-		_ = pause.For(ctx, min(tickPeriod<<min(n.broke-4, 10), time.Second)) // a new view ends the pause
+		_ = pause.For(ctx, min(tickPeriod<<min(o.broke-4, 10), time.Second)) // a new view ends the pause
 		cancel()
 	}
 	d.broken(v, blamed)
 }
 
 // using returns the session in use, which Next has returned last, or nil.
-func (s *sessions) using() *Session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
+func (o *openSessions) using() *Session {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
 }
 
 // use records s as the session in use.
-func (n *sessions) use(s *Session) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.last = s
+func (o *openSessions) use(s *Session) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = s
 }
 
 // retire closes a session that was left. It works in the background, because Comm.Close waits until
 // the other members have received the end of the session. The function ended, if not nil, is called
 // afterwards, or at once if the session was retired before.
-func (n *sessions) retire(s *Session, ended func()) {
+func (o *openSessions) retire(s *Session, ended func()) {
 	if s == nil {
 		return
 	}
@@ -358,12 +359,12 @@ func (n *sessions) retire(s *Session, ended func()) {
 				ended()
 			}
 		}
-		n.mu.Lock()
-		background := !n.closed
+		o.mu.Lock()
+		background := !o.closed
 		if background {
-			n.retiring.Go(end)
+			o.retiring.Go(end)
 		}
-		n.mu.Unlock()
+		o.mu.Unlock()
 		if !background {
 			end()
 		}
@@ -372,11 +373,11 @@ func (n *sessions) retire(s *Session, ended func()) {
 
 // close retires the session in use, and waits until all sessions are closed. From then on retire
 // closes a session in the goroutine of its caller.
-func (s *sessions) close() {
-	s.mu.Lock()
-	s.closed = true
-	last := s.last
-	s.mu.Unlock()
-	s.retire(last, nil)
-	s.retiring.Wait()
+func (o *openSessions) close() {
+	o.mu.Lock()
+	o.closed = true
+	last := o.last
+	o.mu.Unlock()
+	o.retire(last, nil)
+	o.retiring.Wait()
 }

@@ -33,7 +33,7 @@ func soloSession(t *testing.T, epoch uint64) (*Session, *solo) {
 // A session that is left is closed once. A second call of retire only calls its function ended, at
 // once.
 func TestSessionsRetire(t *testing.T) {
-	var n sessions
+	var n openSessions
 	a, first := soloSession(t, 1)
 	b, second := soloSession(t, 2)
 	if err := n.left(0); err != nil || n.using() != nil {
@@ -61,7 +61,7 @@ func TestSessionsRetire(t *testing.T) {
 
 // After a mistake of the program there is no other session, because the mistake would recur.
 func TestSessionsLeftByMistake(t *testing.T) {
-	var n sessions
+	var n openSessions
 	s, _ := soloSession(t, 1)
 	n.use(s)
 	s.Comm.Revoke(&collective.AbortError{Cause: "wrong", Mistake: true})
@@ -74,7 +74,7 @@ func TestSessionsLeftByMistake(t *testing.T) {
 // Sessions that break one after another count until a step is committed.
 func TestSessionsFailed(t *testing.T) {
 	d := testDriver(t, 3, 0)
-	n := sessions{broke: 3}
+	n := openSessions{broke: 3}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
 	n.failed(done, d, View{Epoch: 1}, &collective.PeerError{Rank: 1})

@@ -152,13 +152,13 @@ func (s Setting) apply(o *stepOptions) { o.settings = append(o.settings, s) }
 func (b Balance) apply(o *stepOptions) { o.balance = b }
 
 // check returns an error for options that cannot be used.
-func (o *stepOptions) check() error {
-	if _, err := loadbal.New(string(o.balance)); err != nil {
+func (s *stepOptions) check() error {
+	if _, err := loadbal.New(string(s.balance)); err != nil {
 		return err
 	}
-	for _, s := range o.settings {
-		if s.Name == "" {
-			return fmt.Errorf("the setting with the value %q has no name", s.Value)
+	for _, setting := range s.settings {
+		if setting.Name == "" {
+			return fmt.Errorf("the setting with the value %q has no name", setting.Value)
 		}
 	}
 	return nil

@@ -189,13 +189,13 @@ func (v *variables) Load(r io.Reader) error {
 }
 
 // load reads one part.
-func (s *variables) load(r io.Reader, p part) error {
+func (v *variables) load(r io.Reader, p part) error {
 	n, err := readWord(r)
 	if err != nil {
 		return err
 	}
-	if v, ok := p.(vector); ok {
-		b, err := v.encode()
+	if into, ok := p.(vector); ok {
+		b, err := into.encode()
 		if err != nil {
 			return err
 		}
@@ -243,21 +243,21 @@ func (v *variables) hash(w io.Writer) error {
 }
 
 // sameLengths returns an error if the length of a vector has changed.
-func (s *variables) sameLengths() error {
-	for i, p := range s.parts {
-		if v, ok := p.(vector); ok && v.slice.Len() != v.length {
-			return fmt.Errorf("%s: %w", s.names[i], v.lengthError())
+func (v *variables) sameLengths() error {
+	for i, p := range v.parts {
+		if one, ok := p.(vector); ok && one.slice.Len() != one.length {
+			return fmt.Errorf("%s: %w", v.names[i], one.lengthError())
 		}
 	}
 	return nil
 }
 
 // byValue returns the vectors that were given by value.
-func (s *variables) byValue() *variables {
-	out := &variables{step: s.step, kind: s.kind}
-	for i, p := range s.parts {
-		if v, ok := p.(vector); ok && !v.slice.CanSet() {
-			out.add(s.names[i], p)
+func (v *variables) byValue() *variables {
+	out := &variables{step: v.step, kind: v.kind}
+	for i, p := range v.parts {
+		if one, ok := p.(vector); ok && !one.slice.CanSet() {
+			out.add(v.names[i], p)
 		}
 	}
 	return out

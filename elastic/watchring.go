@@ -87,7 +87,8 @@ func ranksAround(n, self int, distances []int) []int {
 		if self < 0 || 2*d > n {
 			break
 		}
-		if after = append(after, (self+d)%n); 2*d < n {
+		after = append(after, (self+d)%n)
+		if 2*d < n {
 			before = append(before, (self-d+n)%n)
 		}
 	}
