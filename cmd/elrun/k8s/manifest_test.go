@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
 )
 
 // good returns a valid spec.
@@ -95,11 +96,11 @@ func TestManifest(t *testing.T) {
 		{"Secret", in(nil, "stringData", "key"), "key-of-the-job"},
 		{"Service", in(nil, "spec", "clusterIP"), "None"},
 		{"Service", in(nil, "spec", "publishNotReadyAddresses"), true},
-		{"Service", in(nil, "spec", "selector", jobLabel), "mnist"},
+		{"Service", in(nil, "spec", "selector", "batch.kubernetes.io/job-name"), "mnist"},
 		{"Service", in(nil, "spec", "ports", 0, "port"), Port},
 		{"PodDisruptionBudget", in(nil, "spec", "minAvailable"), 2},
 		{"PodDisruptionBudget", in(nil, "spec", "maxUnavailable"), nil},
-		{"PodDisruptionBudget", in(nil, "spec", "selector", "matchLabels", jobLabel), "mnist"},
+		{"PodDisruptionBudget", in(nil, "spec", "selector", "matchLabels", "batch.kubernetes.io/job-name"), "mnist"},
 		{"Job", in(nil, "spec", "completionMode"), "Indexed"},
 		{"Job", in(nil, "spec", "completions"), 4},
 		{"Job", in(nil, "spec", "parallelism"), 4},
@@ -135,15 +136,22 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// The program receives its arguments unchanged: neither YAML nor Kubernetes modifies them.
+// The program receives its arguments unchanged: neither YAML, nor the template, nor Kubernetes modifies them.
 func TestProgramWords(t *testing.T) {
-	for _, more := range [][]string{nil, {"\ta\nb"}, {"\n a", " a\r\n\tb\n\n", "\u2028\tx"}} {
-		s := good()
-		s.Program = append(s.Program, more...)
+	s := good()
+	plain := s.Program
+	check := func(more ...string) {
+		s.Program = slices.Concat(plain, more)
 		if got := words(t, made(t, s)); !slices.Equal(got, s.Program) {
 			t.Errorf("%q becomes %q", s.Program, got)
 		}
 	}
+	check("\ta\nb")
+	check("\n a", " a\r\n\tb\n\n", "\u2028\tx", "\u0085", "\ufeff", "\ufffe", "\x7f\x01", "e\u0301\U0001f600")
+	check("\"\n---\nkind: Pod\n", "{{.Key}}", "null", "0x1", "*a", "!!int 1", "\\u0041", "'", "# x")
+	rapid.Check(t, func(r *rapid.T) {
+		check(rapid.SliceOf(rapid.StringN(-1, -1, 40).Filter(func(w string) bool { return !strings.Contains(w, "\x00") })).Draw(r, "words")...)
+	})
 }
 
 // words returns the program's arguments in a Job, as its pods receive them.
