@@ -67,14 +67,15 @@ func (r *routes) bound(ip netip.Addr) {
 	}
 }
 
-// why returns a message if long packets to an address are lost, "" otherwise.
+// why returns a message if long packets to an address may be lost, "" otherwise. A network that loses
+// many packets of any length looks the same.
 func (r *routes) why(ip netip.Addr) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.bounded[ip] {
 		return ""
 	}
-	return fmt.Sprintf("long packets to %s are lost, so TCP segments have %d bytes: lower the MTU of the interface, or of the tunnel on the way", ip, safeMSS)
+	return fmt.Sprintf("packets to %s were lost while short ones passed, so TCP segments have %d bytes: if the network loses only long ones, lower the MTU of the interface, or of the tunnel on the way", ip, safeMSS)
 }
 
 // withBound returns a target at an address, with a maximum segment size (MSS) of safeMSS bytes if

@@ -154,7 +154,7 @@ func (w *watch) abandonStuck(c *direct.Conn, id peer.ID) {
 	}
 	why := fmt.Sprintf("%s acknowledges nothing", remote)
 	if at == remote { // the ping, a short packet, has passed where data does not
-		why = fmt.Sprintf("long packets to %s are lost and short ones pass: lower the MTU of the interface, or of the tunnel on the way", remote)
+		why = fmt.Sprintf("packets to %s are lost and short ones pass: if the network loses only long ones, lower the MTU of the interface, or of the tunnel on the way", remote)
 		w.routes.bound(remote)
 	} else if to := c.Target(); to != (direct.Target{}) {
 		w.routes.markSilent(to)

@@ -78,7 +78,7 @@ func (m *MembershipLog) formatOther(e event.Event) string {
 	case event.Unchanged:
 		return fmt.Sprintf("the state has not changed in %d steps, which is right only if the program has converged; %s", b.Steps, b.Remedy)
 	case event.Quorum:
-		return formatQuorum(b)
+		return m.formatQuorum(b)
 	}
 	return ""
 }
@@ -105,15 +105,18 @@ func (m *MembershipLog) formatAudit(a event.Audit, step int64) string {
 		step, a.Reason)
 }
 
-// formatQuorum describes the state of a group that is or was below its quorum.
-func formatQuorum(q event.Quorum) string {
+// formatQuorum describes the state of a group that is or was below its quorum. If no view has had as
+// many members as needed, the group has not begun: nobody is lost, and others have to be started.
+func (m *MembershipLog) formatQuorum(q event.Quorum) string {
 	count := fmt.Sprintf("%d present, %d needed", q.Present, q.Needed)
-	switch q.State {
-	case "waiting":
+	switch {
+	case q.State == "waiting" && q.Needed > m.most:
+		return "the job waits for more peers (" + count + "): start them by elrun scale or elrun join"
+	case q.State == "waiting":
 		return "too few peers are left (" + count + "); they keep their state and wait for others"
-	case "back":
-		return "there are enough peers again (" + count + "); they go on"
-	case "gave-up":
+	case q.State == "back":
+		return "there are enough peers now (" + count + "); they go on"
+	case q.State == "gave-up":
 		// The status is in the line, because scripts that see it may start the job again with
 		// --resume.
 		return fmt.Sprintf("too few peers came in time (%s); the group gives up with status %d", count, spec.StatusQuorum)

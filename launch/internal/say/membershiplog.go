@@ -52,6 +52,7 @@ type MembershipLog struct {
 
 	epoch   uint64
 	members []string // short IDs of the latest view
+	most    int      // most members of a view
 	// reasons has, by short ID, the known reasons for which members have gone or come. The entry of
 	// a member that is gone is removed when the line about the change is made.
 	reasons  map[string]*reason
@@ -189,7 +190,7 @@ func (m *MembershipLog) view(epoch uint64, v event.View, now time.Time) []string
 			m.newcomers[id] = true
 		}
 	}
-	m.epoch, m.members = epoch, v.Members
+	m.epoch, m.members, m.most = epoch, v.Members, max(m.most, len(v.Members))
 	m.deaths = slices.DeleteFunc(m.deaths, func(d childDeath) bool { return !slices.Contains(v.Members, d.id) })
 	if v.Reason == "leave" {
 		// The leave events of these members may arrive later.
@@ -265,7 +266,7 @@ func (m *MembershipLog) formatDeaths() string {
 // group.
 func (m *MembershipLog) Reset() []string {
 	lines := m.Finish()
-	m.epoch, m.members, m.newcomers, m.Done, m.waiting = 0, nil, nil, false, false
+	m.epoch, m.members, m.most, m.newcomers, m.Done, m.waiting = 0, nil, 0, nil, false, false
 	clear(m.reported)
 	return lines
 }

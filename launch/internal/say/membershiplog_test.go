@@ -204,9 +204,23 @@ func TestMembershipLogJoiningLauncher(t *testing.T) {
 	s.expect(t, "epoch 5: <m> has joined, <n> has joined; 4 peers go on")
 }
 
+// A group that never had enough peers has lost nobody.
+func TestTooFewAtStart(t *testing.T) {
+	s := newScript()
+	s.view(1, "start", "a")
+	s.tell(1, 1, 0, event.Quorum{State: "waiting", Present: 1, Needed: 2})
+	s.expect(t, "the job waits for more peers (1 present, 2 needed): start them by elrun scale or elrun join")
+	s.view(2, "join", "ab")
+	s.tell(1, 2, 0, event.Quorum{State: "back", Present: 2, Needed: 2})
+	s.pass(costPeriod)
+	s.expect(t, "there are enough peers now (2 present, 2 needed); they go on", "epoch 2: <b> has joined; 2 peers go on")
+	s.tell(1, 2, 0, event.Quorum{State: "waiting", Present: 1, Needed: 2})
+	s.expect(t, "too few peers are left (1 present, 2 needed); they keep their state and wait for others")
+}
+
 func TestNotices(t *testing.T) {
 	s := newScript()
-	s.view(1, "start", "ab")
+	s.view(1, "start", "abc")
 	s.tell(2, 1, 0, event.Fenced{Who: "b", Reason: "silent"})
 	s.tell(2, 1, 0, event.Resync{Who: "a", Reason: "behind", Bytes: 2048, MS: 5})
 	s.tell(2, 1, 0, event.Parked{Who: "m", Reason: "too slow"})
@@ -229,7 +243,7 @@ func TestNotices(t *testing.T) {
 	s.tell(2, 1, 0, event.Quorum{State: "back", Present: 3, Needed: 3})
 	s.tell(2, 1, 0, event.Quorum{State: "gave-up", Present: 1, Needed: 3})
 	s.tell(2, 1, 0, event.Quorum{State: "from a newer version"})
-	s.expect(t, "there are enough peers again (3 present, 3 needed); they go on",
+	s.expect(t, "there are enough peers now (3 present, 3 needed); they go on",
 		"too few peers came in time (1 present, 3 needed); the group gives up with status 75")
 	s.tell(3, 1, 0, event.Quorum{State: "lost", Present: 1, Needed: 3})
 	s.tell(3, 1, 0, event.Quorum{State: "back", Present: 1, Needed: 3})
