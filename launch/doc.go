@@ -118,7 +118,7 @@ package launch
 //
 //	local.watch      one for each process on this host; below it one for each output stream, a reader
 //	                 of the messages of the process, and a writer of messages to it
-//	Host.run   one for each other host: reads the frames of the agent; another one writes
+//	Host.run   one for each other host: reads the messages of the agent; another one writes
 //	printer.run      one for each output file, the only one that writes to the file
 //	announcer.run    announces the job, and seeker.run looks up members, with Network.Discovery
 //
@@ -141,7 +141,7 @@ package launch
 //	            whose sample ends its peers
 //	peer        init.go, agent.go and outbox.go (the launcher), peer.go, identity.go (the network)
 //	hosts       hosts.go, hostlist.go, connect.go, remote.go; hostagent.go is the other side, and
-//	            frame.go the protocol; probe.go tests the network between hosts
+//	            agent.go the protocol; probe.go tests the network between hosts
 //	joining     search.go (the newcomer), admission.go (the member), issue.go and tickets.go (the
 //	            ticket), open.go, lanpeers.go, discovery.go
 //	programs    graph.go and handle.go (the interface), graphinfo.go (what processes tell the
@@ -164,9 +164,9 @@ package launch
 //
 // With Remote.Hosts the peers run on other hosts. For each host Run starts ssh, which starts an
 // agent there (ServeHost, elrun agent), and the agent starts the peers. Launcher and agent exchange
-// frames over the standard input and output of the agent: JSON objects, one a line (frame.go).
-// Frames carry the messages between launcher and peers, the peers' output, signals, and the ends of
-// processes. The end of its input tells an agent that the launcher has died. The end of a
+// messages over the standard input and output of the agent: JSON objects, one a line (agent.go).
+// They are the messages between launcher and peers, and those about the peers' output, signals, and the
+// ends of processes. The end of its input tells an agent that the launcher has died. The end of a
 // connection is no proof that the peers behind it have ended, so the launcher does not report their
 // deaths as certain. For each remote peer the launcher opens a control socket on its own host, and
 // forwards the requests to the control socket of the peer.

@@ -234,7 +234,7 @@ func debts() map[string]order {
 		"launch/internal/proc":         {exiled: 5},
 		"launch/internal/run":          {strewn: 2, exiled: 8, hidden: 3},
 		"launch/internal/say":          {strewn: 1, exiled: 1},
-		"launch/internal/wire":         {receivers: 2},
+		"launch/internal/wire":         {receivers: 1},
 		"launch/program":               {strewn: 2, receivers: 2},
 		"launch/spec":                  {hidden: 1},
 		"loadbal":                      {strewn: 1, receivers: 1},

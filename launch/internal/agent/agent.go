@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -45,7 +44,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, signals <-chan os.S
 	_, err := io.WriteString(out, wire.AgentReady+"\n")
 	if err == nil {
 		name, _ := os.Hostname() // the host name appears in messages only
-		err = a.out.Write(wire.Frame{Report: wire.Report{Ready: &wire.HostInfo{Protocol: wire.AgentProtocol, Host: name,
+		err = a.out.Write(wire.Message{Report: wire.Report{Ready: &wire.HostInfo{Protocol: wire.AgentProtocol, Host: name,
 			System: runtime.GOOS + "/" + runtime.GOARCH, Cores: cores.Count()}}})
 	}
 	if err == nil {
@@ -59,9 +58,9 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, signals <-chan os.S
 // except for the fields that mu guards.
 type hostAgent struct {
 	// in and out are the connection to the launcher: the standard input and output of the agent.
-	in       *wire.FrameReader
-	incoming chan incoming // frames from the goroutine of read
-	out      wire.FrameWriter
+	in       *wire.Reader
+	incoming chan incoming // messages from the goroutine of read
+	out      wire.Writer
 	order    wire.BeginOrder // the launcher's description of the program
 	path     string          // path of the program
 	probe    *probe          // nil before begin; closed by the first spawn
@@ -79,41 +78,41 @@ type hostAgent struct {
 
 // newHostAgent returns an agent that has received nothing yet.
 func newHostAgent(in io.Reader, out io.Writer) *hostAgent {
-	return &hostAgent{in: wire.NewFrameReader(in), incoming: make(chan incoming), out: wire.FrameWriter{W: out}, peers: make(map[int]*proc.Local)}
+	return &hostAgent{in: wire.NewMessages(in), incoming: make(chan incoming), out: wire.Writer{W: out}, peers: make(map[int]*proc.Local)}
 }
 
-// serve carries out the launcher's frames until the launcher has ended. It also returns when no
-// frame has come for SilencePeriod while no peer is running.
+// serve carries out the launcher's messages until the launcher has ended. It also returns when no
+// message has come for SilencePeriod while no peer is running.
 func (h *hostAgent) serve() error {
 	looks := time.NewTicker(proc.LookPeriod)
 	defer looks.Stop()
 	h.looks = looks.C
 	done := make(chan struct{})
-	// Closing done ends the goroutine of read if serve returns early: read may block on a frame
+	// Closing done ends the goroutine of read if serve returns early: read may block on a message
 	// that serve does not receive.
 	defer close(done)
 	go h.read(done)
 	for {
-		f, err := h.next()
+		m, err := h.next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return err
 		}
-		if err := h.handle(f); err != nil {
+		if err := h.handle(m); err != nil {
 			return err
 		}
 	}
 }
 
-// read passes frames to next until the launcher ends, or until the first frame after the channel
+// read passes messages to next until the launcher ends, or until the first message after the channel
 // done was closed.
 func (h *hostAgent) read(done <-chan struct{}) {
 	for {
-		f, err := h.in.Next()
+		m, err := h.in.Next()
 		select {
-		case h.incoming <- incoming{f, err}:
+		case h.incoming <- incoming{m, err}:
 		case <-done:
 			return
 		}
@@ -123,25 +122,25 @@ func (h *hostAgent) read(done <-chan struct{}) {
 	}
 }
 
-// incoming is a frame, or the error that ended the frames.
+// incoming is a message, or the error that ended the messages.
 type incoming struct {
-	frame wire.Frame
-	err   error
+	message wire.Message
+	err     error
 }
 
-// next returns the next frame. The error io.EOF means that the launcher has ended.
-func (a *hostAgent) next() (wire.Frame, error) {
+// next returns the next message. The error io.EOF means that the launcher has ended.
+func (a *hostAgent) next() (wire.Message, error) {
 	silence := time.NewTicker(wire.SilencePeriod)
 	defer silence.Stop()
 	for {
 		select {
 		case h := <-a.incoming:
-			return h.frame, h.err
+			return h.message, h.err
 		case <-a.looks:
 			a.lookAll()
 		case <-silence.C:
 			if a.idle() {
-				return wire.Frame{}, io.EOF
+				return wire.Message{}, io.EOF
 			}
 		}
 	}
@@ -155,51 +154,52 @@ func (h *hostAgent) idle() bool {
 	return len(h.peers) == 0
 }
 
-// handle carries out one frame. An error ends the connection.
-func (h *hostAgent) handle(f wire.Frame) error {
-	// Frames about the host.
+// handle carries out one message. An error ends the connection.
+func (h *hostAgent) handle(m wire.Message) error {
+	// Messages about the host.
 	switch {
-	case f.Begin != nil:
-		return h.begin(*f.Begin)
-	case len(f.Probe) > 0:
-		r := h.probe.dial(f.Probe)
-		return h.out.Write(wire.Frame{Report: wire.Report{Probed: &r}})
-	case f.Doctor:
+	case m.Begin != nil:
+		return h.begin(*m.Begin)
+	case len(m.Probe) > 0:
+		r := h.probe.dial(m.Probe)
+		return h.out.Write(wire.Message{Report: wire.Report{Probed: &r}})
+	case m.Doctor:
 		ctx, cancel := context.WithTimeout(context.Background(), wire.DoctorPeriod)
 		defer cancel()
 		checks := h.doctor(ctx)
-		return h.out.Write(wire.Frame{Report: wire.Report{Findings: &wire.Findings{Checks: checks, Clock: time.Now()}}})
-	case f.Ended != nil:
-		_ = ctl.WriteEnded(*f.Ended) // errors are ignored, as in runner.recordEnd
+		return h.out.Write(wire.Message{Report: wire.Report{Findings: &wire.Findings{Checks: checks, Clock: time.Now()}}})
+	case m.Ended != nil:
+		_ = ctl.WriteEnded(*m.Ended) // errors are ignored, as in runner.recordEnd
 		return nil
-	case f.Spawn != nil:
-		return h.spawn(f.Index, *f.Spawn)
+	case m.Spawn != nil:
+		return h.spawn(m.To, *m.Spawn)
 	}
-	// Frames about a peer. The peer may have ended while the frame was in flight.
+	// Messages about a peer. The peer may have ended while the message was in flight.
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	p := h.peers[f.Index]
+	p := h.peers[m.To]
 	switch {
-	case p == nil && f.Ask != nil:
-		return h.out.Write(wire.Frame{Index: f.Index, Report: wire.Report{Answer: &wire.AskAnswer{Seq: f.Ask.Seq, Reply: wire.Reply{Error: "the peer has ended"}}}})
-	case p == nil && f.Input != nil:
-		return h.out.Write(wire.Frame{Index: f.Index, Report: wire.Report{Taken: &wire.InputTaken{Closed: true}}})
+	case p == nil && m.Ask != nil:
+		return h.out.Write(wire.Message{To: m.To, Report: wire.Report{Answer: &wire.AskAnswer{Seq: m.Ask.Seq, Reply: wire.Reply{Error: "the peer has ended"}}}})
+	case p == nil && m.Input != nil:
+		return h.out.Write(wire.Message{To: m.To, Report: wire.Report{Taken: &wire.InputTaken{Closed: true}}})
 	case p == nil: // the peer has ended
-	case f.Ask != nil:
-		at := ctl.SocketName{Job: h.order.Job, Index: f.Index, PID: p.PID()}
-		h.work.Go(func() { h.askPeer(f.Index, at, *f.Ask) })
-	case f.Input != nil:
-		h.work.Go(func() { h.giveInput(p, *f.Input) }) // ends with the process
-	case f.Message != nil:
-		p.Send(*f.Message)
-	case f.Look:
+	case m.Ask != nil:
+		at := ctl.SocketName{Job: h.order.Job, Index: m.To, PID: p.PID()}
+		h.work.Go(func() { h.askPeer(m.To, at, *m.Ask) })
+	case m.Input != nil:
+		h.work.Go(func() { h.giveInput(p, *m.Input) }) // ends with the process
+	case m.OfPeer():
+		m.To = 0 // only agents need it
+		p.Send(m)
+	case m.Look:
 		r, _ := p.Look()
 		p.Halted = r.On
-		return h.out.Write(wire.Frame{Index: f.Index, Report: wire.Report{Halt: &r}})
-	case f.Signal != nil && f.Signal.Ask:
-		p.Ask(f.Signal.Signal)
-	case f.Signal != nil:
-		p.Signal(f.Signal.Signal)
+		return h.out.Write(wire.Message{To: m.To, Report: wire.Report{Halt: &r}})
+	case m.Signal != nil && m.Signal.Ask:
+		p.Ask(m.Signal.Signal)
+	case m.Signal != nil:
+		p.Signal(m.Signal.Signal)
 	}
 	return nil
 }
@@ -211,31 +211,26 @@ func (h *hostAgent) lookAll() {
 	for i, p := range h.peers {
 		if r, _ := p.Look(); r.On || p.Halted {
 			p.Halted = r.On
-			_ = h.out.Write(wire.Frame{Index: i, Report: wire.Report{Halt: &r}}) // an error means that the launcher is gone
+			_ = h.out.Write(wire.Message{To: i, Report: wire.Report{Halt: &r}}) // an error means that the launcher is gone
 		}
 	}
 }
 
 // askPeer sends a request to the control socket of a peer, and the answer to the launcher.
 func (h *hostAgent) askPeer(index int, at ctl.SocketName, o wire.AskOrder) {
-	var what wire.Request
-	err := json.Unmarshal(o.Line, &what)
-	var r wire.Reply
-	if err == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), ctl.ScalePeriod)
-		defer cancel()
-		r, err = ctl.Ask(ctx, at, what)
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), ctl.ScalePeriod)
+	defer cancel()
+	r, err := ctl.Ask(ctx, at, o.Request)
 	if err != nil {
 		r = wire.Reply{Error: err.Error()}
 	}
-	_ = h.out.Write(wire.Frame{Index: index, Report: wire.Report{Answer: &wire.AskAnswer{Seq: o.Seq, Reply: r}}}) // an error means that the launcher is gone
+	_ = h.out.Write(wire.Message{To: index, Report: wire.Report{Answer: &wire.AskAnswer{Seq: o.Seq, Reply: r}}}) // an error means that the launcher is gone
 }
 
 // begin prepares to start peers, and reports success or the cause of the failure to the launcher.
 func (h *hostAgent) begin(o wire.BeginOrder) error {
 	if o.Protocol != wire.AgentProtocol {
-		return fmt.Errorf("%w: protocol %d, this elrun has %d", wire.ErrFrame, o.Protocol, wire.AgentProtocol)
+		return fmt.Errorf("launch: the launcher has protocol %d, this elrun has %d: use the same version of elrun on all hosts", o.Protocol, wire.AgentProtocol)
 	}
 	h.order = o
 	err := h.prepare()
@@ -243,9 +238,9 @@ func (h *hostAgent) begin(o wire.BeginOrder) error {
 		h.probe, err = listenProbe()
 	}
 	if err != nil {
-		return h.out.Write(wire.Frame{Report: wire.Report{Refused: err.Error()}})
+		return h.out.Write(wire.Message{Report: wire.Report{Refused: err.Error()}})
 	}
-	return h.out.Write(wire.Frame{Report: wire.Report{Prepared: &wire.Preparation{Addrs: h.probe.addrs}}})
+	return h.out.Write(wire.Message{Report: wire.Report{Prepared: &wire.Preparation{Addrs: h.probe.addrs}}})
 }
 
 // prepare finds the working folder and the program. Its error messages are for the user who typed
@@ -308,7 +303,7 @@ func (h *hostAgent) requestProgram() error {
 		return fmt.Errorf("copy the program: %w", err)
 	}
 	removeOldCopies(all, dir)
-	if err := h.out.Write(wire.Frame{Report: wire.Report{Need: true}}); err != nil {
+	if err := h.out.Write(wire.Message{Report: wire.Report{Need: true}}); err != nil {
 		return err
 	}
 	// The copy gets its final name only when it is complete and has the right hash.
@@ -341,7 +336,7 @@ func (h *hostAgent) readProgram(f *os.File) error {
 		case err != nil:
 			return err
 		case p.Part == nil:
-			return fmt.Errorf("%w: the frame has no part of the program", wire.ErrFrame)
+			return errors.New("launch: the launcher sent another message in place of a part of the program")
 		case len(p.Part.Data) == 0:
 			return failed
 		}
@@ -379,7 +374,7 @@ func (h *hostAgent) spawn(index int, o wire.SpawnOrder) error {
 	p, err := proc.StartLocal(index, o.Peers, cmd, o.Input, r, nil)
 	if err != nil {
 		err = proc.StartError(string(h.order.Program), err)
-		return h.out.Write(wire.Frame{Index: index, Report: wire.Report{Refused: strings.TrimPrefix(err.Error(), "launch: ")}})
+		return h.out.Write(wire.Message{To: index, Report: wire.Report{Refused: strings.TrimPrefix(err.Error(), "launch: ")}})
 	}
 	r.p, p.Words = p, &h.words
 	h.mu.Lock()
@@ -438,5 +433,5 @@ func (h *hostAgent) end() {
 // giveInput gives a peer on this host a part of its input, and reports when the peer has taken it.
 func (h *hostAgent) giveInput(p *proc.Local, part wire.InputPart) {
 	err := p.Input(part.Data)
-	_ = h.out.Write(wire.Frame{Index: p.Index, Report: wire.Report{Taken: &wire.InputTaken{Closed: err != nil}}}) // an error means that the launcher is gone
+	_ = h.out.Write(wire.Message{To: p.Index, Report: wire.Report{Taken: &wire.InputTaken{Closed: err != nil}}}) // an error means that the launcher is gone
 }

@@ -33,7 +33,7 @@ func TestAgentOfASilentLauncher(t *testing.T) {
 		go func() {
 			for range 30 {
 				<-time.After(wire.BeatPeriod)
-				if err := (&wire.FrameWriter{W: out}).Write(wire.Frame{Order: wire.Order{Beat: true}}); err != nil {
+				if err := (&wire.Writer{W: out}).Write(wire.Message{Order: wire.Order{Beat: true}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -62,7 +62,7 @@ func TestAgentOfASilentLauncher(t *testing.T) {
 func TestAgentKeepsEnd(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	s := spec.Status{Job: "far", Step: 3, Of: 3, Ended: &spec.Ended{Outcome: "finished"}}
-	if err := newHostAgent(strings.NewReader(""), io.Discard).handle(wire.Frame{Order: wire.Order{Ended: &s}}); err != nil {
+	if err := newHostAgent(strings.NewReader(""), io.Discard).handle(wire.Message{Order: wire.Order{Ended: &s}}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := ctl.LastStatus(t.Context(), "far"); err != nil || got.Ended.Outcome != "finished" {

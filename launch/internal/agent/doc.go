@@ -2,5 +2,5 @@
 // orders, and passes on their messages, output and ends. It runs in the process "elrun agent", which
 // the launcher starts through ssh or srun.
 //
-// Serve is the whole agent. Its frames are those of package wire.
+// Serve is the whole agent. Its messages are those of package wire.
 package agent

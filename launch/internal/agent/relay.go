@@ -7,7 +7,7 @@ import (
 	"github.com/elrun/elrun/launch/spec"
 )
 
-// relay is the receiver of a peer in an agent: it writes frames to the launcher. It ignores write
+// relay is the receiver of a peer in an agent: it writes messages to the launcher. It ignores write
 // errors, because a write error means that the launcher is gone.
 type relay struct {
 	a     *hostAgent
@@ -18,13 +18,13 @@ type relay struct {
 // Output implements proc.Receiver.
 func (r *relay) Output(t wire.Target, part []byte) {
 	if len(part) > 0 {
-		_ = r.a.out.Write(wire.Frame{Index: r.index, Report: wire.Report{Output: &wire.OutputPart{To: t, Data: part}}})
+		_ = r.a.out.Write(wire.Message{To: r.index, Report: wire.Report{Output: &wire.OutputPart{To: t, Data: part}}})
 	}
 }
 
 // OutputEnd implements proc.Receiver.
 func (r *relay) OutputEnd(t wire.Target) {
-	_ = r.a.out.Write(wire.Frame{Index: r.index, Report: wire.Report{Output: &wire.OutputPart{To: t, End: true}}})
+	_ = r.a.out.Write(wire.Message{To: r.index, Report: wire.Report{Output: &wire.OutputPart{To: t, End: true}}})
 }
 
 // Message implements proc.Receiver.
@@ -34,12 +34,13 @@ func (r *relay) Message(m wire.Message, pid int) {
 		r.p.SetPID(pid)
 		r.a.mu.Unlock()
 	}
-	_ = r.a.out.Write(wire.Frame{Index: r.index, Message: &m, PID: pid})
+	m.To, m.PID = r.index, pid
+	_ = r.a.out.Write(m)
 }
 
 // ProtocolError implements proc.Receiver.
 func (r *relay) ProtocolError(err error) {
-	_ = r.a.out.Write(wire.Frame{Index: r.index, Report: wire.Report{Mistake: err.Error()}})
+	_ = r.a.out.Write(wire.Message{To: r.index, Report: wire.Report{Mistake: err.Error()}})
 }
 
 // Halted implements proc.Receiver. It does nothing: a local process reports this in the result of look.
@@ -53,10 +54,10 @@ func (r *relay) Ended(e spec.Exit) {
 	}
 	e.PID, e.By = r.p.PID(), r.a.asked
 	r.a.mu.Unlock()
-	_ = r.a.out.Write(wire.Frame{Index: r.index, Report: wire.Report{Exit: wire.ReportOf(e)}})
+	_ = r.a.out.Write(wire.Message{To: r.index, Report: wire.Report{Exit: wire.ReportOf(e)}})
 }
 
 // Dying implements proc.Receiver: the agent passes the end of the program on.
 func (r *relay) Dying(id elastic.ID) {
-	_ = r.a.out.Write(wire.Frame{Index: r.index, Report: wire.Report{Dying: id}})
+	_ = r.a.out.Write(wire.Message{To: r.index, Report: wire.Report{Dying: id}})
 }

@@ -1,12 +1,9 @@
 package ctl
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"time"
 
@@ -48,15 +45,15 @@ func exchange(conn net.Conn, what wire.Request) (wire.Reply, error) {
 	if err := errors.Join(SameUser(conn), conn.SetDeadline(limit)); err != nil {
 		return wire.Reply{}, err
 	}
-	line, err := json.Marshal(what)
+	line, err := wire.Encode(what)
 	if err != nil {
 		return wire.Reply{}, err
 	}
-	if _, err := conn.Write(append(line, '\n')); err != nil {
+	if _, err := conn.Write(line); err != nil {
 		return wire.Reply{}, err
 	}
 	// The limit keeps a broken peer from filling the memory of elrun status.
-	b, err := bufio.NewReader(io.LimitReader(conn, wire.MaxReply)).ReadBytes('\n')
+	b, err := wire.NewReader(conn, wire.MaxReply).Line()
 	if err != nil {
 		return wire.Reply{}, fmt.Errorf("read the answer: %w", err)
 	}

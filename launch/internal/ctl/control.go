@@ -1,9 +1,7 @@
 package ctl
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -167,19 +165,19 @@ func (c *Control) serve(conn net.Conn) {
 	if SameUser(conn) != nil || conn.SetDeadline(time.Now().Add(ControlPeriod)) != nil {
 		return
 	}
-	line, err := bufio.NewReaderSize(conn, wire.MaxRequest).ReadSlice('\n')
+	line, err := wire.NewReader(conn, wire.MaxRequest).Line()
 	if err != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, ScalePeriod)
 	defer cancel()
 	r := c.by.Answer(ctx, line)
-	b, err := json.Marshal(r)
+	answer, err := wire.Encode(r)
 	if err != nil {
 		return
 	}
 	_ = conn.SetDeadline(time.Now().Add(ControlPeriod)) // the answer may have taken long
-	_, _ = conn.Write(append(b, '\n'))
+	_, _ = conn.Write(answer)
 	if r.Stopping {
 		// The client closes the connection once all peers have answered. If this peer ended
 		// earlier, peers without the stop request would report it as lost.

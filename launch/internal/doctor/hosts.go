@@ -64,7 +64,7 @@ func examine(h *hosts.Host) []spec.Check {
 	}
 	begun := time.Now()
 	// begun and the time of the answer enclose the time at which the host read its clock.
-	f, err := h.Request(wire.Frame{Order: wire.Order{Doctor: true}}, func(f wire.Frame) bool { return f.Findings != nil })
+	f, err := h.Request(wire.Message{Order: wire.Order{Doctor: true}}, func(f wire.Message) bool { return f.Findings != nil })
 	if err != nil {
 		return []spec.Check{named(spec.Check{Level: spec.Fail, Name: "doctor", Found: err.Error()})}
 	}

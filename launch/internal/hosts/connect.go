@@ -115,7 +115,7 @@ func (h *Host) Connect(ctx context.Context, p Plan) error {
 	if err := h.orphans.Start(h.cmd); err != nil {
 		return fmt.Errorf("host %s: %w%s", h.Name, err, p.starter.remedy(err))
 	}
-	h.in = wire.NewFrameReader(stdout)
+	h.in = wire.NewMessages(stdout)
 	limit := time.AfterFunc(h.timeout, func() { _ = h.cmd.Process.Kill() })
 	defer limit.Stop()
 	stop := context.AfterFunc(ctx, func() { _ = h.cmd.Process.Kill() })
@@ -166,7 +166,7 @@ func (h *Host) greet(p Plan, limit *time.Timer) error {
 	switch {
 	case err != nil:
 		return err
-	// An elrun that writes no Ready frame is older than the protocol, or is another program with
+	// An elrun that writes no Ready message is older than the protocol, or is another program with
 	// this name.
 	case first.Ready == nil:
 		return &hostError{"its elrun does not answer as an agent: install the same version, or use --copy"}
@@ -174,8 +174,8 @@ func (h *Host) greet(p Plan, limit *time.Timer) error {
 		return &hostError{fmt.Sprintf("its elrun is of another version (protocol %d, want %d): install the same one, or use --copy", first.Ready.Protocol, wire.AgentProtocol)}
 	}
 	h.Info = *first.Ready
-	w := wire.FrameWriter{W: h.stdin}
-	if err := w.Write(wire.Frame{Order: wire.Order{Begin: &p.Begin}}); err != nil {
+	w := wire.Writer{W: h.stdin}
+	if err := w.Write(wire.Message{Order: wire.Order{Begin: &p.Begin}}); err != nil {
 		return err
 	}
 	// The agent asks for the program if it needs a copy, and finally accepts or refuses.
@@ -197,7 +197,7 @@ func (h *Host) greet(p Plan, limit *time.Timer) error {
 	}
 }
 
-// findAgent reads the lines before the first frame, and sends elrun itself if the host has no
+// findAgent reads the lines before the first message, and sends elrun itself if the host has no
 // copy. Shells may write greetings before. These lines lack AgentMark and are skipped; a greeting
 // without a line end, such as the title of a terminal, is before AgentMark in its line.
 func (h *Host) findAgent(p Plan, limit *time.Timer) error {
@@ -228,9 +228,9 @@ func (h *Host) findAgent(p Plan, limit *time.Timer) error {
 	return &hostError{"its login shell prints without end: keep .bashrc silent where there is no terminal"}
 }
 
-// sendFile sends the program in frames of at most MaxPart bytes, and restarts the timer limit at
-// each frame.
-func (h *Host) sendFile(w *wire.FrameWriter, path string, limit *time.Timer) error {
+// sendFile sends the program in messages of at most MaxPart bytes, and restarts the timer limit at
+// each message.
+func (h *Host) sendFile(w *wire.Writer, path string, limit *time.Timer) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return &hostError{err.Error()}
@@ -242,11 +242,11 @@ func (h *Host) sendFile(w *wire.FrameWriter, path string, limit *time.Timer) err
 		if err != nil && !errors.Is(err, io.EOF) {
 			return &hostError{err.Error()}
 		}
-		// The time limit is for one frame: a slow link may take long for the whole program.
+		// The time limit is for one message: a slow link may take long for the whole program.
 		limit.Reset(h.timeout)
 		// At the end of the file n is 0, and the empty part tells the agent that the file is
 		// complete.
-		if err := w.Write(wire.Frame{Order: wire.Order{Part: &wire.FilePart{Data: buf[:n]}}}); err != nil || n == 0 {
+		if err := w.Write(wire.Message{Order: wire.Order{Part: &wire.FilePart{Data: buf[:n]}}}); err != nil || n == 0 {
 			return err
 		}
 	}
@@ -267,27 +267,27 @@ func (r *resetWriter) Write(b []byte) (int, error) {
 
 // reachable asks the host to connect to other hosts, and returns the result.
 func (h *Host) reachable(others []wire.HostAddrs) (wire.ProbeResult, error) {
-	f, err := h.Request(wire.Frame{Order: wire.Order{Probe: others}}, func(f wire.Frame) bool { return f.Probed != nil })
+	m, err := h.Request(wire.Message{Order: wire.Order{Probe: others}}, func(m wire.Message) bool { return m.Probed != nil })
 	if err != nil {
 		return wire.ProbeResult{}, err
 	}
-	return *f.Probed, nil
+	return *m.Probed, nil
 }
 
-// Request sends a frame and returns the first frame for which the function answers returns true. It
-// must be called before run, which reads all frames. After the timeout it kills ssh.
-func (h *Host) Request(f wire.Frame, answers func(wire.Frame) bool) (wire.Frame, error) {
+// Request sends a message and returns the first message for which the function answers returns true. It
+// must be called before run, which reads all messages. After the timeout it kills ssh.
+func (h *Host) Request(m wire.Message, answers func(wire.Message) bool) (wire.Message, error) {
 	// A read of the connection has no deadline of its own; it fails when the process ends.
 	limit := time.AfterFunc(max(h.timeout, wire.DoctorPeriod), func() { _ = h.cmd.Process.Kill() })
 	defer limit.Stop()
-	h.send(f)
+	h.send(m)
 	for {
-		f, err := h.in.Next()
+		m, err := h.in.Next()
 		switch {
 		case err != nil:
-			return wire.Frame{}, h.starter.failure(h.Name, h.stderr, err, 0)
-		case answers(f):
-			return f, nil
+			return wire.Message{}, h.starter.failure(h.Name, h.stderr, err, 0)
+		case answers(m):
+			return m, nil
 		}
 	}
 }

@@ -13,11 +13,11 @@ import (
 func TestFindAgent(t *testing.T) {
 	for _, greeting := range []string{"", "welcome\n", "\x1b]0;host\x07", "welcome\nagain: ", "elrun\n"} {
 		h := NewHost(spec.Host{Name: "a"}, nil)
-		h.in = wire.NewFrameReader(strings.NewReader(greeting + wire.AgentReady + "\n"))
+		h.in = wire.NewMessages(strings.NewReader(greeting + wire.AgentReady + "\n"))
 		if err := h.findAgent(Plan{}, nil); err != nil {
 			t.Errorf("%q: error %v", greeting, err)
 		}
-		h.in = wire.NewFrameReader(strings.NewReader(greeting + wire.AgentMark + "none\n"))
+		h.in = wire.NewMessages(strings.NewReader(greeting + wire.AgentMark + "none\n"))
 		var told *hostError
 		if err := h.findAgent(Plan{}, nil); !errors.As(err, &told) {
 			t.Errorf("%q: error %v of a host without elrun", greeting, err)

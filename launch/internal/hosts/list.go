@@ -292,12 +292,12 @@ func (l *List) HangUp() {
 	work.Wait()
 }
 
-// Broadcast sends a frame to all hosts. It accepts a nil list.
-func (l *List) Broadcast(f wire.Frame) {
+// Broadcast sends a message to all hosts. It accepts a nil list.
+func (l *List) Broadcast(m wire.Message) {
 	if l == nil {
 		return
 	}
 	for _, h := range l.Hosts {
-		h.send(f)
+		h.send(m)
 	}
 }

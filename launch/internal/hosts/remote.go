@@ -21,7 +21,7 @@ import (
 )
 
 // Host is a host whose peers are started by an agent: an elrun process on that host. ssh or
-// srun carries the frames between the launcher and the agent. The methods, in the order in which
+// srun carries the messages between the launcher and the agent. The methods, in the order in which
 // they are called:
 //
 //	Connect   starts ssh, and through it the agent, which prepares itself
@@ -29,22 +29,22 @@ import (
 //	beat      sends the launcher's heartbeat
 //	hangUp    ends the agent, and so its peers
 //
-// No method blocks while the agent is slow to read, because frames go into the outbox.
+// No method blocks while the agent is slow to read, because messages go into the outbox.
 type Host struct {
 	spec.Host
 	job   string
 	grace time.Duration // Options.Grace
-	// cmd is ssh or srun. Its standard input and output carry the frames.
+	// cmd is ssh or srun. Its standard input and output carry the messages.
 	cmd     *exec.Cmd
 	starter starter
 	timeout time.Duration // for the connection, without the time to copy a program
 	orphans *proc.ChildReaper
 	stdin   io.WriteCloser
-	in      *wire.FrameReader
+	in      *wire.Reader
 	// stderr keeps the last output of cmd on its standard error, for messages about a failed or
 	// lost connection.
 	stderr *tailBuffer
-	// out queues the frames to the agent, so that a slow connection does not stop the launcher.
+	// out queues the messages to the agent, so that a slow connection does not stop the launcher.
 	out   *wire.Outbox
 	work  sync.WaitGroup // waits for the goroutines of the writer and of run
 	Info  wire.HostInfo
@@ -70,9 +70,9 @@ func (h *Host) writeLine(line []byte) error {
 	return err
 }
 
-// send queues a frame for the writer.
-func (h *Host) send(f wire.Frame) {
-	if line, err := wire.EncodeFrame(f); err == nil {
+// send queues a message for the writer.
+func (h *Host) send(m wire.Message) {
+	if line, err := wire.Encode(m); err == nil {
 		h.out.Add(line, wire.Result)
 	}
 }
@@ -84,12 +84,12 @@ func NewHost(h spec.Host, orphans *proc.ChildReaper) *Host {
 
 // beat sends a heartbeat to the agent.
 func (h *Host) beat() {
-	if line, err := wire.EncodeFrame(wire.Frame{Order: wire.Order{Beat: true}}); err == nil {
+	if line, err := wire.Encode(wire.Message{Order: wire.Order{Beat: true}}); err == nil {
 		h.out.Add(line, wire.Transient)
 	}
 }
 
-// Run starts a goroutine that handles the frames of the agent until the agent ends. It calls tell
+// Run starts a goroutine that handles the messages of the agent until the agent ends. It calls tell
 // with lines for people. Once the agent has ended, all peers of the host count as lost, although
 // they may run on for a short time.
 func (h *Host) Run(tell func(string)) {
@@ -99,9 +99,9 @@ func (h *Host) Run(tell func(string)) {
 	h.work.Go(func() {
 		var err error
 		for err == nil {
-			var f wire.Frame
-			if f, err = h.in.Next(); err == nil {
-				h.handle(f)
+			var m wire.Message
+			if m, err = h.in.Next(); err == nil {
+				h.handle(m)
 			}
 		}
 		h.lost(tell, err)
@@ -109,49 +109,49 @@ func (h *Host) Run(tell func(string)) {
 	})
 }
 
-// handle handles one frame.
-func (h *Host) handle(f wire.Frame) {
+// handle handles one message.
+func (h *Host) handle(m wire.Message) {
 	h.mu.Lock()
-	p := h.peers[f.Index]
-	if p != nil && f.PID > 0 {
-		p.processID = f.PID
+	p := h.peers[m.To]
+	if p != nil && m.PID > 0 {
+		p.processID = m.PID
 	}
 	h.mu.Unlock()
-	// Drop a frame about a peer that has ended or was never started.
+	// Drop a message about a peer that has ended or was never started.
 	if p == nil {
 		return
 	}
 	switch {
-	case f.Message != nil:
-		if f.Message.Hello != nil {
+	case m.OfPeer():
+		if m.Hello != nil {
 			p.serve()
 		}
-		// The argument pid is 0, because processID already has the process ID from the frame.
-		p.to.Message(*f.Message, 0)
-	case f.Output != nil && !f.Output.End:
-		p.to.Output(f.Output.To, f.Output.Data)
-	case f.Output != nil:
-		p.endOutput(f.Output.To)
-	case f.Mistake != "":
-		p.to.ProtocolError(errors.New(wire.ClipNote(f.Mistake)))
-	case f.Answer != nil:
-		p.answered(*f.Answer)
-	case f.Taken != nil:
+		// The argument pid is 0, because processID already has the process ID from the message.
+		p.to.Message(m, 0)
+	case m.Output != nil && !m.Output.End:
+		p.to.Output(m.Output.To, m.Output.Data)
+	case m.Output != nil:
+		p.endOutput(m.Output.To)
+	case m.Mistake != "":
+		p.to.ProtocolError(errors.New(wire.ClipNote(m.Mistake)))
+	case m.Answer != nil:
+		p.answered(*m.Answer)
+	case m.Taken != nil:
 		select {
-		case p.taken <- *f.Taken:
+		case p.taken <- *m.Taken:
 		default: // no part was sent
 		}
-	case f.Halt != nil:
-		p.to.Halted(*f.Halt)
-	case f.Dying != "":
-		p.to.Dying(f.Dying)
-	case f.Exit != nil:
-		p.exit(f.Exit.Exit(p.index))
-	case f.Refused != "":
-		p.to.ProtocolError(errors.New(wire.ClipNote(f.Refused)))
+	case m.Halt != nil:
+		p.to.Halted(*m.Halt)
+	case m.Dying != "":
+		p.to.Dying(m.Dying)
+	case m.Exit != nil:
+		p.exit(m.Exit.Exit(p.index))
+	case m.Refused != "":
+		p.to.ProtocolError(errors.New(wire.ClipNote(m.Refused)))
 		p.abort(spec.Exit{Index: p.index, Code: StatusNotStarted, At: time.Now()})
 	}
-	// After the last frame of a peer (its exit or the end of an output stream) Watch returns.
+	// After the last message of a peer (its exit or the end of an output stream) Watch returns.
 	if p.isDone() {
 		h.mu.Lock()
 		delete(h.peers, p.index)
@@ -166,7 +166,7 @@ const StatusNotStarted = 126
 // lost handles the end of a host's connection: its peers count as lost, though they may run on.
 func (h *Host) lost(tell func(string), why error) {
 	if !errors.Is(why, io.EOF) {
-		_ = h.cmd.Process.Kill() // no frame can be read after an invalid one
+		_ = h.cmd.Process.Kill() // no message can be read after an invalid one
 	}
 	ended := h.wait()
 	h.mu.Lock()
@@ -256,7 +256,7 @@ func (h *Host) Spawn(index int, o wire.SpawnOrder, to proc.Receiver) *remote {
 		}()
 		return p
 	}
-	h.send(wire.Frame{Index: index, Order: wire.Order{Spawn: &o}})
+	h.send(wire.Message{To: index, Order: wire.Order{Spawn: &o}})
 	return p
 }
 
@@ -266,7 +266,7 @@ type remote struct {
 	h         *Host
 	to        proc.Receiver
 	processID int           // guarded by h.mu; 0 if unknown
-	done      chan struct{} // closed when no more frames come from the process
+	done      chan struct{} // closed when no more messages come from the process
 	// taken has capacity 1: input waits for each report before it sends another part.
 	taken chan wire.InputTaken
 
@@ -315,7 +315,7 @@ func (p *remote) Answer(ctx context.Context, line []byte) wire.Reply {
 		defer p.asking.Unlock()
 		delete(p.asked, seq)
 	}()
-	p.h.send(wire.Frame{Index: p.index, Order: wire.Order{Ask: &wire.AskOrder{Seq: seq, Line: line}}})
+	p.h.send(wire.Message{To: p.index, Order: wire.Order{Ask: &wire.AskOrder{Seq: seq, Request: what}}})
 	select {
 	case r := <-answer:
 		return r
@@ -337,7 +337,7 @@ func (r *remote) answered(a wire.AskAnswer) {
 	}
 }
 
-// isDone reports whether no more frames come from the process.
+// isDone reports whether no more messages come from the process.
 func (r *remote) isDone() bool { return r.exited && r.ended[wire.ToStdout] && r.ended[wire.ToStderr] }
 
 // exit handles the end of the process.
@@ -371,21 +371,24 @@ func (r *remote) abort(e spec.Exit) {
 func (r *remote) Watch() { <-r.done }
 
 // Send implements proc.Process.
-func (r *remote) Send(m wire.Message) { r.h.send(wire.Frame{Index: r.index, Message: &m}) }
+func (r *remote) Send(m wire.Message) {
+	m.To = r.index
+	r.h.send(m)
+}
 
 // Signal implements proc.Process.
 func (r *remote) Signal(sig syscall.Signal) {
-	r.h.send(wire.Frame{Index: r.index, Order: wire.Order{Signal: &wire.SignalOrder{Signal: sig}}})
+	r.h.send(wire.Message{To: r.index, Order: wire.Order{Signal: &wire.SignalOrder{Signal: sig}}})
 }
 
 // Ask implements proc.Process.
 func (r *remote) Ask(sig syscall.Signal) {
-	r.h.send(wire.Frame{Index: r.index, Order: wire.Order{Signal: &wire.SignalOrder{Signal: sig, Ask: true}}})
+	r.h.send(wire.Message{To: r.index, Order: wire.Order{Signal: &wire.SignalOrder{Signal: sig, Ask: true}}})
 }
 
 // Input implements proc.Process.
 func (p *remote) Input(part []byte) error {
-	p.h.send(wire.Frame{Index: p.index, Order: wire.Order{Input: &wire.InputPart{Data: part}}})
+	p.h.send(wire.Message{To: p.index, Order: wire.Order{Input: &wire.InputPart{Data: part}}})
 	select {
 	case r := <-p.taken:
 		if !r.Closed {
@@ -408,6 +411,6 @@ func (r *remote) PID() int {
 
 // Look implements proc.Process.
 func (p *remote) Look() (r wire.HaltReport, now bool) {
-	p.h.send(wire.Frame{Index: p.index, Order: wire.Order{Look: true}})
+	p.h.send(wire.Message{To: p.index, Order: wire.Order{Look: true}})
 	return wire.HaltReport{}, false
 }

@@ -14,11 +14,11 @@ func TestRemoteInput(t *testing.T) {
 	h := NewHost(spec.Host{Name: "a"}, nil)
 	h.out = wire.NewOutbox(nil)
 	p := h.Spawn(0, wire.SpawnOrder{Peers: 1, Input: true}, nil)
-	h.handle(wire.Frame{Report: wire.Report{Taken: &wire.InputTaken{}}})
+	h.handle(wire.Message{Report: wire.Report{Taken: &wire.InputTaken{}}})
 	if err := p.Input([]byte("x")); err != nil {
 		t.Error(err)
 	}
-	h.handle(wire.Frame{Report: wire.Report{Taken: &wire.InputTaken{Closed: true}}})
+	h.handle(wire.Message{Report: wire.Report{Taken: &wire.InputTaken{Closed: true}}})
 	if err := p.Input([]byte("x")); !errors.Is(err, proc.ErrInputClosed) {
 		t.Errorf("error %v after the end", err)
 	}

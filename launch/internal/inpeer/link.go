@@ -163,7 +163,7 @@ func (l *Link) refusedVersion(err error) {
 // suspect reports a silent member to the launcher. It does not block, and the message may be
 // dropped.
 func (l *Link) suspect(id elastic.ID) {
-	if line, err := (wire.Message{Suspect: id}).Encode(); err == nil {
+	if line, err := wire.Encode(wire.Message{Suspect: id}); err == nil {
 		l.out.Add(line, wire.Transient)
 	}
 }
@@ -371,14 +371,14 @@ func (l *Link) dropped(events int) []byte {
 	if err != nil {
 		return nil
 	}
-	line, _ := wire.Message{Event: b}.Encode() // no error: the message is short
+	line, _ := wire.Encode(wire.Message{Event: b}) // no error: the message is short
 	return line
 }
 
 // Post sends a message through the outbox. It returns when the socket has the message, or after
 // emitWait if the launcher does not read in time.
 func (l *Link) Post(m wire.Message, c wire.Class) {
-	line, err := m.Encode()
+	line, err := wire.Encode(m)
 	if err != nil {
 		return
 	}

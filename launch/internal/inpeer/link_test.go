@@ -367,7 +367,7 @@ func TestAgentScale(t *testing.T) {
 
 // send writes a message.
 func send(p *wire.Pipe, m wire.Message) error {
-	line, err := m.Encode()
+	line, err := wire.Encode(m)
 	if err != nil {
 		return err
 	}
@@ -376,7 +376,7 @@ func send(p *wire.Pipe, m wire.Message) error {
 
 // The launcher's message about found members reaches the search of its peers.
 func TestFoundMessage(t *testing.T) {
-	line, err := wire.Message{Found: []elastic.Member{foundAt("a", 1), foundAt("b", 2)}}.Encode()
+	line, err := wire.Encode(wire.Message{Found: []elastic.Member{foundAt("a", 1), foundAt("b", 2)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +397,7 @@ func TestFoundMessage(t *testing.T) {
 		}
 	}
 	k := wire.Known{Tickets: make([]wire.OpenTicket, wire.MaxTickets+1)}
-	line, err = wire.Message{Known: &k}.Encode()
+	line, err = wire.Encode(wire.Message{Known: &k})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -202,7 +202,7 @@ func (l *Local) Send(m wire.Message) {
 		order.Watched = true
 		m.Start = &order
 	}
-	if line, err := m.Encode(); err == nil {
+	if line, err := wire.Encode(m); err == nil {
 		l.out.Add(line, wire.History)
 	}
 }

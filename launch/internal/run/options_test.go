@@ -34,7 +34,7 @@ func TestOptionsAsSent(t *testing.T) {
 		fmt.Fprintf(&got, "%s\n", text)
 	}
 	const want = `{"ticket":"ticket","join_timeout":1000000000,"lan":true,"port_map":true,"launcher":"","pid":0,"any":true,"min_peers":3,"rejoin_timeout":60000000000,"state_rate":5}
-{"protocol":3,"job":"m","program":"dHJ1ZQ==","args":["LWE="],"env":["QT0x"],"dir":"L3dvcms=","detach":true,"grace":90000000000}
+{"protocol":4,"job":"m","program":"dHJ1ZQ==","args":["LWE="],"env":["QT0x"],"dir":"L3dvcms=","detach":true,"grace":90000000000}
 ["ELRUN_JOB=m","ELRUN_INDEX=0","ELRUN_NP=2","ELRUN_FD=3","ELRUN_TRANSPORT=direct","ELRUN_ENCRYPT=always","ELRUN_RELAY=never","ELRUN_LISTEN=all","ELRUN_SITE=berlin","ELRUN_GRACE=1m30s"]
 `
 	if got.String() != want {

@@ -228,5 +228,5 @@ func (r *runner) recordEnd(status int, done *event.Done, reason string) {
 		s.Step, s.Ended.Result = max(s.Step, done.Steps), done.Line()
 	}
 	_ = ctl.WriteEnded(s) // ignore errors: a container without a folder for records needs none
-	r.procs.hosts.Broadcast(wire.Frame{Order: wire.Order{Ended: &s}})
+	r.procs.hosts.Broadcast(wire.Message{Order: wire.Order{Ended: &s}})
 }

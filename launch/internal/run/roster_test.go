@@ -49,7 +49,7 @@ func TestRosterFirstView(t *testing.T) {
 	if r.index(peerID(1).Short()) != 1 || r.index("nobody") != -1 {
 		t.Error("the index of an ID is wrong")
 	}
-	line, err := wire.Message{Start: &r.order}.Encode()
+	line, err := wire.Encode(wire.Message{Start: &r.order})
 	if err != nil || bytes.Contains(line, []byte("secret")) {
 		t.Errorf("peers are told %s, %v", line, err)
 	}

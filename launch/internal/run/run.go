@@ -190,7 +190,7 @@ func (r *runner) connect(ctx context.Context) error {
 	for _, err := range failed {
 		r.report.Printf("%v; the job runs on the other hosts", err)
 	}
-	// From here on the number of peers is known, and the frames of the agents are handled.
+	// From here on the number of peers is known, and the messages of the agents are handled.
 	r.peers.want = room
 	for _, h := range l.Hosts {
 		h.Run(r.report.Console.Say)

@@ -1,15 +1,11 @@
 package wire
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
+	"reflect"
 	"strings"
-	"syscall"
 	"time"
 	"unicode"
 
@@ -19,21 +15,35 @@ import (
 )
 
 const (
-	maxMessage = 8 << 20 // bytes of a line; enough for a list of MaxMembers peers
-	maxAddrs   = 64      // addresses of a peer
-	SecretSize = 32      // bytes of a launcher's secret
-	passSize   = 64      // bytes of the signature of a newcomer's ID
+	// maxMessage bounds a line in bytes: a list of MaxMembers peers, or the longest reply with its
+	// sequence number.
+	maxMessage = MaxReply + 1<<10
+	maxAddrs   = 64 // addresses of a peer
+	SecretSize = 32 // bytes of a launcher's secret
+	passSize   = 64 // bytes of the signature of a newcomer's ID
 )
 
-// Message is a line of JSON between launcher and peer. Exactly one field is set. The order is
+// Message is a line of JSON between launcher and peer, or between launcher and agent. Exactly one field is
+// set beside To and PID: its name is the kind of the message. Between launcher and peer the order is
 //
 //	peer        hello ................ any of event, leaving, suspect, scale, retry, known, renew .. (end)
 //	launcher          ... start, finished or abort ... any of dead, scaled, decision, finished, pass, found, again .................... (end: it died)
 //
-// After again the peer says hello a second time, unless it has become a member meanwhile.
+// After again the peer says hello a second time, unless it has become a member meanwhile. An agent passes
+// these messages on in both directions; its own are in Order and Report. The order is
+//
+//	launcher  begin ... part ......... probe or doctor ... any of spawn, input, signal, look, ask, beat, and messages to peers ... ended (end)
+//	agent     ready ... need, prepared or refused ... probed or findings ... any of output, taken, dying, exit, halt, answer, and messages of peers (end)
 //
 // New fields may be added. A line without any field that the reader knows is an error.
 type Message struct {
+	// To is the index of the peer that the message is to, from or about; only between launcher and agent.
+	To int `json:"i,omitempty"`
+	// PID is the process that sent a message of a peer; only from agents.
+	PID int `json:"pid,omitempty"`
+	Order
+	Report
+
 	// Hello is the first message of a peer that wants to join. A second hello with the same ID answers
 	// Again. One with another ID comes from a further program in the same process group, after the end
 	// of the previous program.
@@ -187,19 +197,37 @@ func DecodeMessage(line []byte) (Message, error) {
 	return m, nil
 }
 
-// Check returns the error for which DecodeMessage refuses m.
-func (m Message) Check() error {
-	set := 0
-	for _, there := range []bool{m.Hello != nil, m.Renew != nil, m.Again, m.Finished, m.Leaving, m.Event != nil, m.Suspect != "", m.Scale != nil, m.Known != nil, m.Note != "",
-		m.Start != nil, m.Abort != "", m.Dead != "", m.Scaled != nil, m.Program != nil, m.Directory != nil, m.Serving != nil, m.Pass != nil, m.Found != nil,
-		m.Retry != nil, m.Decision != nil} {
-		if there {
-			set++
+// OfPeer reports whether m is a message between launcher and peer.
+func (m Message) OfPeer() bool { return countSet(m.Order)+countSet(m.Report) == 0 }
+
+// countSet returns the number of fields of a struct, and of the structs that it embeds, that are set.
+func countSet(of any) (n int) {
+	v := reflect.ValueOf(of)
+	for i := range v.NumField() {
+		switch f := v.Field(i); {
+		case v.Type().Field(i).Anonymous:
+			n += countSet(f.Interface())
+		case !f.IsZero():
+			n++
 		}
 	}
+	return n
+}
+
+// Check returns the error for which DecodeMessage refuses m.
+func (m Message) Check() error {
 	// Readers switch on the field that is set, so exactly one field must be set.
-	if set != 1 {
-		return fmt.Errorf("launch: decode message: %d fields, want one", set)
+	kinds := m
+	kinds.To, kinds.PID = 0, 0
+	if set := countSet(kinds); set != 1 {
+		return fmt.Errorf("launch: decode message: %d fields, want one: use the same version of elrun everywhere", set)
+	}
+	// Check the values that a reader uses as an index, a count or a signal.
+	if m.To < 0 || m.To >= spec.MaxPeers+spec.MaxNodes {
+		return fmt.Errorf("launch: decode message: peer %d, want 0 to %d", m.To, spec.MaxPeers+spec.MaxNodes-1)
+	}
+	if err := cmp.Or(m.Order.check(), m.Report.check()); err != nil {
+		return fmt.Errorf("launch: decode message: %w", err)
 	}
 	// Then bound every list and every key that a reader relies on.
 	for _, members := range m.members() {
@@ -293,71 +321,6 @@ func checkMembers(members []elastic.Member) error {
 		}
 	}
 	return nil
-}
-
-// Pipe exchanges messages over a stream. One goroutine may send while another receives. It does
-// not own the stream.
-type Pipe struct {
-	Conn net.Conn
-	scan *bufio.Scanner
-}
-
-// NewPipe returns a pipe on conn.
-func NewPipe(conn net.Conn) *Pipe {
-	scan := bufio.NewScanner(&DrainReader{Stream: conn})
-	scan.Buffer(nil, maxMessage)
-	scan.Split(wholeLine)
-	return &Pipe{Conn: conn, scan: scan}
-}
-
-// wholeLine is bufio.ScanLines, except that it drops an unfinished last line: its writer died in
-// the middle of it.
-func wholeLine(data []byte, _ bool) (advance int, line []byte, err error) {
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		return i + 1, data[:i], nil
-	}
-	return 0, nil, nil
-}
-
-// Encode encodes m as one line. A line of maxMessage bytes or more is an error.
-func (m Message) Encode() ([]byte, error) {
-	b, err := json.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("launch: encode message: %w", err)
-	}
-	if len(b) >= maxMessage {
-		return nil, fmt.Errorf("launch: encode message: %d bytes, at most %d", len(b), maxMessage)
-	}
-	return append(b, '\n'), nil
-}
-
-// Write writes a line. It blocks while the reader is slow or stopped, and fails when the reader
-// has gone.
-func (p *Pipe) Write(line []byte) error {
-	if _, err := p.Conn.Write(line); err != nil {
-		return fmt.Errorf("launch: send message: %w", err)
-	}
-	return nil
-}
-
-// Receive returns the next message. The error is io.EOF after the other side's end. An unfinished
-// line is dropped, because its writer died.
-func (p *Pipe) Receive() (Message, error) {
-	if p.scan.Scan() {
-		return DecodeMessage(bytes.Clone(p.scan.Bytes()))
-	}
-	err := p.scan.Err()
-	if err == nil || isReset(err) {
-		return Message{}, io.EOF
-	}
-	return Message{}, fmt.Errorf("launch: receive message: %w", err)
-}
-
-// isReset reports whether err means that the other end has gone or that this end was closed. The
-// kernel reports a reset if the other end closed with unread data.
-func isReset(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && !op.Timeout() || errors.Is(err, syscall.ECONNRESET)
 }
 
 // MaxTickets bounds the open tickets of a job.

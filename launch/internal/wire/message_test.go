@@ -95,6 +95,18 @@ func TestPipeAfterDeadline(t *testing.T) {
 	}
 }
 
+// A peer cannot speak for an agent.
+func TestPipeOfAgent(t *testing.T) {
+	for _, m := range []Message{{To: 1, Dead: "a"}, {PID: 1, Dead: "a"}, {Report: Report{Exit: &ExitReport{PID: 1}}}, {Order: Order{Beat: true}}} {
+		here, there := net.Pipe()
+		go func() { _ = send(NewPipe(here), m) }()
+		if got, err := NewPipe(there).Receive(); err == nil {
+			t.Errorf("received %+v from a peer", got)
+		}
+		_ = errors.Join(here.Close(), there.Close())
+	}
+}
+
 // A line without an end takes bounded memory and is an error.
 func TestPipeEndlessLine(t *testing.T) {
 	here, there := net.Pipe()
@@ -169,7 +181,7 @@ func FuzzDecodeMessage(f *testing.F) {
 
 // send writes a message.
 func send(p *Pipe, m Message) error {
-	line, err := m.Encode()
+	line, err := Encode(m)
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,9 @@
 package wire
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -16,25 +11,8 @@ import (
 	"github.com/elrun/elrun/launch/spec"
 )
 
-// Frame is a message between a launcher and the agent of a host, one line of JSON. Index is the
-// index of the peer that the frame is about. Exactly one of Message and the fields of order and
-// report is set; PID belongs to Message or Stopped. The order of the frames is
-//
-//	launcher  begin ... part ......... probe or doctor ... any of spawn, input, message, signal, look, ask, beat ... ended (end)
-//	agent     ready ... need, prepared or refused ... probed or findings ... any of message, output, taken, dying, exit, halt, answer (end)
-type Frame struct {
-	Index int `json:"i,omitempty"`
-	Order
-	// Message is a message between launcher and peer, in both directions. PID is the process ID of
-	// the peer.
-	Message *Message `json:"msg,omitempty"`
-	PID     int      `json:"pid,omitempty"`
-	Report
-}
-
-// Order is the part of a frame that only launchers send. At most one field is set. A field that
-// concerns one peer goes with frame.Index, the index of the peer. An agent that does not know a
-// field finds no field set, and ends with ErrFrame.
+// Order is the part of a message that only launchers send, to agents. At most one field is set. A field
+// that concerns one peer goes with Message.To, the index of the peer.
 type Order struct {
 	Begin  *BeginOrder  `json:"begin,omitempty"`
 	Part   *FilePart    `json:"part,omitempty"`   // part of the program file
@@ -49,13 +27,18 @@ type Order struct {
 	Ended  *spec.Status `json:"ended,omitempty"` // record of the job's end
 }
 
-// set reports for each field whether it is set.
-func (o *Order) set() []bool {
-	return []bool{o.Begin != nil, o.Part != nil, len(o.Probe) > 0, o.Doctor, o.Spawn != nil, o.Signal != nil, o.Look, o.Ask != nil, o.Input != nil,
-		o.Beat, o.Ended != nil}
+// check returns an error for a number that its reader does not take.
+func (o Order) check() error {
+	switch {
+	case o.Spawn != nil && (o.Spawn.Peers < 1 || o.Spawn.Peers > spec.MaxPeers):
+		return fmt.Errorf("%d peers on a host, want 1 to %d", o.Spawn.Peers, spec.MaxPeers)
+	case o.Signal != nil && o.Signal.Signal <= 0:
+		return fmt.Errorf("signal %d, want 1 or more", o.Signal.Signal)
+	}
+	return nil
 }
 
-// Report is the part of a frame that only agents send. At most one field is set.
+// Report is the part of a message that only agents send. At most one field is set.
 type Report struct {
 	Ready    *HostInfo    `json:"ready,omitempty"`
 	Need     bool         `json:"need,omitempty"` // the program is missing: send it
@@ -69,13 +52,18 @@ type Report struct {
 	Mistake  string       `json:"mistake,omitempty"` // a violation of the protocol by the peer
 	Halt     *HaltReport  `json:"halt,omitempty"`
 	Dying    elastic.ID   `json:"dying,omitempty"` // the program that said hello by this ID has ended
-	Exit     *ExitReport  `json:"exit,omitempty"`  // the last frame of a peer except for output
+	Exit     *ExitReport  `json:"exit,omitempty"`  // the last message of a peer except for output
 }
 
-// set reports for each field whether it is set.
-func (r *Report) set() []bool {
-	return []bool{r.Ready != nil, r.Need, r.Prepared != nil, r.Refused != "", r.Probed != nil, r.Findings != nil, r.Output != nil,
-		r.Answer != nil, r.Taken != nil, r.Mistake != "", r.Halt != nil, r.Dying != "", r.Exit != nil}
+// check returns an error for a number that its reader does not take.
+func (r Report) check() error {
+	switch {
+	case r.Output != nil && (r.Output.To < ToStdout || r.Output.To > ToStderr):
+		return fmt.Errorf("output stream %d, want %d to %d", r.Output.To, ToStdout, ToStderr)
+	case r.Exit != nil && r.Exit.Asked < 0:
+		return fmt.Errorf("signal %d, want 0 or more", r.Exit.Asked)
+	}
+	return nil
 }
 
 // BeginOrder describes to an agent the program of the job.
@@ -127,7 +115,7 @@ type FilePart struct {
 	Data []byte `json:"data"`
 }
 
-// HostInfo is the first frame of an agent: it describes the host.
+// HostInfo is the first message of an agent: it describes the host.
 type HostInfo struct {
 	Protocol int    `json:"protocol"`
 	Host     string `json:"host"`   // its own host name, for messages
@@ -192,8 +180,8 @@ type SignalOrder struct {
 
 // AskOrder is a request to the control socket of a peer. The AskAnswer has the same Seq.
 type AskOrder struct {
-	Seq  int    `json:"seq"`
-	Line []byte `json:"line"` // the request as the client wrote it
+	Seq     int     `json:"seq"`
+	Request Request `json:"request"`
 }
 
 // AskAnswer is the answer to the AskOrder with the same Seq.
@@ -220,115 +208,10 @@ type ExitReport struct {
 
 const (
 	// AgentProtocol is the version of the protocol between launcher and agent.
-	AgentProtocol = 3
-	// maxFrame bounds a line in bytes: the longest reply, and the other parts of a frame with a
-	// reply.
-	maxFrame = MaxReply + 1<<10
-	// MaxPart bounds the bytes of a file or a stream in one frame.
+	AgentProtocol = 4
+	// MaxPart bounds the bytes of a file or a stream in one message.
 	MaxPart = 256 << 10
 )
-
-// ErrFrame reports a line that is no valid frame: the two elruns are of different versions, or
-// another program writes to the connection.
-var ErrFrame = errors.New("launch: bad frame between launcher and agent (use the same version of elrun on all hosts)")
-
-// decodeFrame decodes one line and checks everything that its reader relies on.
-func decodeFrame(line []byte) (Frame, error) {
-	var f Frame
-	if err := json.Unmarshal(line, &f); err != nil {
-		return Frame{}, fmt.Errorf("%w: %w", ErrFrame, err)
-	}
-	// Readers switch on the field that is set, so exactly one field must be set.
-	set := 0
-	for _, there := range slices.Concat(f.Order.set(), f.Report.set(), []bool{f.Message != nil}) {
-		if there {
-			set++
-		}
-	}
-	// Check the values that a reader uses as an index, a count or a signal.
-	switch {
-	case set != 1:
-		return Frame{}, fmt.Errorf("%w: %d fields, want one", ErrFrame, set)
-	case f.Index < 0 || f.Index >= spec.MaxPeers+spec.MaxNodes:
-		return Frame{}, fmt.Errorf("%w: peer %d, want 0 to %d", ErrFrame, f.Index, spec.MaxPeers+spec.MaxNodes-1)
-	case f.Output != nil && (f.Output.To < ToStdout || f.Output.To > ToStderr):
-		return Frame{}, fmt.Errorf("%w: output stream %d, want %d to %d", ErrFrame, f.Output.To, ToStdout, ToStderr)
-	case f.Spawn != nil && (f.Spawn.Peers < 1 || f.Spawn.Peers > spec.MaxPeers):
-		return Frame{}, fmt.Errorf("%w: %d peers on a host, want 1 to %d", ErrFrame, f.Spawn.Peers, spec.MaxPeers)
-	case f.Exit != nil && f.Exit.Asked < 0:
-		return Frame{}, fmt.Errorf("%w: signal %d, want 0 or more", ErrFrame, f.Exit.Asked)
-	case f.Signal != nil && f.Signal.Signal <= 0:
-		return Frame{}, fmt.Errorf("%w: signal %d, want 1 or more", ErrFrame, f.Signal.Signal)
-	}
-	if f.Message != nil {
-		if err := f.Message.Check(); err != nil {
-			return Frame{}, err
-		}
-	}
-	return f, nil
-}
-
-// EncodeFrame encodes f as one line.
-func EncodeFrame(f Frame) ([]byte, error) {
-	b, err := json.Marshal(f)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFrame, err)
-	}
-	return append(b, '\n'), nil
-}
-
-// FrameReader reads frames. It is not safe for concurrent use.
-type FrameReader struct{ scan *bufio.Scanner }
-
-// NewFrameReader returns a FrameReader on r. Lines are at most maxFrame bytes long.
-func NewFrameReader(r io.Reader) *FrameReader {
-	scan := bufio.NewScanner(r)
-	scan.Buffer(nil, maxFrame)
-	scan.Split(wholeLine)
-	return &FrameReader{scan}
-}
-
-// Line returns the next line, valid until the next call. The error is io.EOF after the other
-// side's end.
-func (f *FrameReader) Line() ([]byte, error) {
-	if f.scan.Scan() {
-		return f.scan.Bytes(), nil
-	}
-	if err := f.scan.Err(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFrame, err)
-	}
-	return nil, io.EOF
-}
-
-// Next returns the next frame. The error is io.EOF after the other side's end.
-func (f *FrameReader) Next() (Frame, error) {
-	line, err := f.Line()
-	if err != nil {
-		return Frame{}, err
-	}
-	return decodeFrame(line)
-}
-
-// FrameWriter writes frames. It is safe for concurrent use. After an error it writes nothing more.
-type FrameWriter struct {
-	mu  sync.Mutex
-	W   io.Writer
-	err error
-}
-
-// Write writes a frame. It blocks while the reader is slow.
-func (w *FrameWriter) Write(f Frame) error {
-	line, err := EncodeFrame(f)
-	if err != nil {
-		return err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil {
-		_, w.err = w.W.Write(line)
-	}
-	return w.err
-}
 
 // Exit returns the Exit of a peer whose report has just arrived.
 func (e ExitReport) Exit(index int) spec.Exit {
@@ -366,7 +249,7 @@ func (t Target) String() string {
 const DoctorPeriod = 20 * time.Second
 
 // AgentMark begins the lines that an agent, or the shell that starts it, writes before the first
-// frame. Other lines before the first frame are output of the shell, such as a greeting of .bashrc.
+// message. Other lines before the first message are output of the shell, such as a greeting of .bashrc.
 const AgentMark = "elrun-agent "
 
 // AgentReady is the last of the lines with AgentMark.
