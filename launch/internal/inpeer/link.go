@@ -24,7 +24,7 @@ import (
 var ErrLauncher = errors.New("launcher ended the job")
 
 const (
-	maxAnswers = 4 // capacity of agent.answer: the answer to hello and the orders after it
+	maxAnswers = 4 // capacity of Link.answer: the answer to hello and the orders after it
 	// emitWait is the longest time that Emit waits for the writer.
 	emitWait = 10 * time.Millisecond
 	// exitDelay is the time that a program gets to end by itself after its launcher's death.
@@ -105,7 +105,7 @@ func isUnix(addr syscall.Sockaddr) bool {
 	return ok
 }
 
-// newAgent returns an agent on conn, which it owns, and starts its two goroutines.
+// newAgent returns a Link on conn, which it owns, and starts its two goroutines.
 func newAgent(conn net.Conn, exit func(int)) *Link {
 	a := &Link{pipe: wire.NewPipe(conn), exit: exit, answer: make(chan wire.Message, maxAnswers),
 		scaling: make(chan struct{}, 1), scaled: make(chan wire.ScaleResult, 1), decisions: make(chan wire.Decision, 1)}
