@@ -223,7 +223,7 @@ func debts() map[string]order {
 		"internal/lint":                {exiled: 14, receivers: 4},
 		"internal/netpoll":             {exiled: 1},
 		"internal/preempt":             {exiled: 2, receivers: 2},
-		"internal/rendezvous":          {exiled: 1, hidden: 1},
+		"internal/rendezvous":          {hidden: 1},
 		"internal/shm":                 {strewn: 2, exiled: 6, receivers: 8},
 		"launch/internal/agent":        {exiled: 2, receivers: 1},
 		"launch/internal/ctl":          {exiled: 1},

@@ -5,15 +5,18 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/elrun/elrun/internal/pause"
+	"github.com/elrun/elrun/internal/sharedkey"
 )
 
 // Config has the address of a Point and the conditions for the start of the job. Name and Key are
@@ -62,10 +65,15 @@ type Point struct {
 	connSlots     chan struct{}                         // a semaphore with a slot for each connection
 }
 
+// errForeign reports that the other side has another key, and so belongs to another job. Such a
+// launcher does not count as present, but like an unreachable address it prevents the start of the
+// job.
+var errForeign = errors.New("it has another key, or is not elrun")
+
 // Listen starts a Point that answers the questions of others, at the port of the name. ctx limits
 // the start only. Listen fails if the port is in use. End the Point with Close.
 func Listen(ctx context.Context, cfg Config) (*Point, error) {
-	secure, err := newTLS(cfg.Key)
+	secure, err := sharedkey.TLS([]byte(strings.TrimSpace(cfg.Key)), "elrun rendezvous", errForeign)
 	if err != nil {
 		return nil, fmt.Errorf("rendezvous: %w", err)
 	}

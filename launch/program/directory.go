@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elrun/elrun/internal/sharedkey"
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/inpeer"
 	"github.com/elrun/elrun/launch/internal/wire"
@@ -111,7 +112,7 @@ func (d *directory) dial(ctx context.Context, name string) (net.Conn, error) {
 		}
 		return conn, err
 	}
-	config, err := programTLS(d.secret)
+	config, err := sharedkey.TLS(d.secret, purpose, errForeign)
 	if err != nil {
 		return nil, err
 	}

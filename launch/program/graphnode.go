@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/sharedkey"
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/inpeer"
 	"github.com/elrun/elrun/launch/internal/proc"
@@ -184,9 +185,15 @@ func (n *node) serve(ctx context.Context, a *inpeer.Link, env wire.Environment, 
 	return nil
 }
 
+// purpose is what the processes of a program use the secret for, which the launcher passes only to them.
+const purpose = "elrun program"
+
+// errForeign reports that the other end does not have the secret.
+var errForeign = errors.New("the other end is not a process of this program")
+
 // serveHosts serves calls from other hosts over TLS, and returns the addresses.
 func serveHosts(s *rpc.Server, secret []byte) ([]string, error) {
-	config, err := programTLS(secret)
+	config, err := sharedkey.TLS(secret, purpose, errForeign)
 	if err != nil {
 		return nil, err
 	}
