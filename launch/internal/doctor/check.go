@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/elrun/elrun/launch/spec"
+	"github.com/elrun/elrun/transport/p2p"
 )
 
 // The functions below judge the values that doctor.go has read. They do no I/O.
@@ -111,22 +111,14 @@ func checkControl(running []string, err error) spec.Check {
 	return spec.Check{Level: spec.OK, Name: "control sockets", Found: found}
 }
 
-// link is the result of a test connection between two libp2p hosts.
-type link struct {
-	connect time.Duration // time to the first answer
-	rtt     time.Duration // round-trip time of a message once connected
-	err     error
-}
-
-// checkTCP judges libp2p over TCP, which connects the peers of a job.
-func checkTCP(l link) spec.Check {
+// checkTCP judges libp2p over TCP, which connects the peers of a job: the greeting of a peer, or the error
+// of the test.
+func checkTCP(g p2p.Greeting, err error) spec.Check {
 	const name = "libp2p over TCP and TLS"
-	if l.err != nil {
-		return spec.Check{Level: spec.Fail, Name: name, Found: l.err.Error(), Advice: "see that nothing blocks TCP connections to " + loopback}
+	if err != nil {
+		return spec.Check{Level: spec.Fail, Name: name, Found: err.Error(), Advice: "see that nothing blocks TCP connections to " + loopback}
 	}
-	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	return spec.Check{Level: spec.OK, Name: name, Found: fmt.Sprintf("two hosts connected on %s in %.1f ms, round trip %.2f ms",
-		loopback, ms(l.connect), ms(l.rtt))}
+	return spec.Check{Level: spec.OK, Name: name, Found: formatTimes(g) + " on " + loopback}
 }
 
 // checkUDP judges UDP, over which peers behind routers connect. A failure is only a warning: relays

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/launch/spec"
+	"github.com/elrun/elrun/transport/p2p"
 )
 
 func TestCheckString(t *testing.T) {
@@ -46,8 +47,8 @@ func TestChecks(t *testing.T) {
 		{checkControl(nil, nil), spec.OK, "they work; no job is running"},
 		{checkControl([]string{"a", "b"}, nil), spec.OK, "they work; running: a, b"},
 		{checkControl([]string{"a"}, bad), spec.Fail, "control sockets: blocked; without a control socket no peer can join"},
-		{checkTCP(link{30 * ms, ms / 4, nil}), spec.OK, "TCP and TLS: two hosts connected on 127.0.0.1 in 30.0 ms, round trip 0.25 ms"},
-		{checkTCP(link{err: bad}), spec.Fail, "libp2p over TCP and TLS: blocked; see that"},
+		{checkTCP(p2p.Greeting{Connect: ms / 2, Handshake: 3 * ms}, nil), spec.OK, "TCP and TLS: connected in 0.5 ms, TLS handshake in 3.0 ms on 127.0.0.1"},
+		{checkTCP(p2p.Greeting{}, bad), spec.Fail, "libp2p over TCP and TLS: blocked; see that"},
 		{checkUDP(nil), spec.OK, "UDP: a datagram to 127.0.0.1 arrived"},
 		{checkUDP(bad), spec.Warn, "UDP: blocked; peers behind routers need UDP"},
 	} {

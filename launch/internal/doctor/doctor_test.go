@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"os"
 	"slices"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/spec"
-	"github.com/elrun/elrun/transport/p2p"
 )
 
 // checkNamed returns the check with a name.
@@ -59,34 +57,5 @@ func TestDoctorCancelled(t *testing.T) {
 		if c := checkNamed(t, all, name); c.Level != want {
 			t.Errorf("want %s: %v", want, c)
 		}
-	}
-}
-
-// Each step of a link reports its error.
-func TestTryLink(t *testing.T) {
-	if l := tryLink(t.Context(), p2p.Config{ListenAddrs: []string{"/ip4/nowhere/tcp/0"}}); l.err == nil {
-		t.Error("no error from an address that is none")
-	}
-	l := tryLink(t.Context(), p2p.Config{ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
-	if l.err != nil || l.connect <= 0 || l.rtt <= 0 {
-		t.Errorf("got %+v", l)
-	}
-}
-
-func TestAwaitEnds(t *testing.T) {
-	h, err := p2p.Listen(t.Context(), p2p.Config{Job: "j", ListenAddrs: []string{"/ip4/127.0.0.1/tcp/0"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := await(ctx, h); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want the end of ctx", err)
-	}
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := await(t.Context(), h); err == nil || !strings.Contains(err.Error(), "ended") {
-		t.Errorf("closed: %v", err)
 	}
 }

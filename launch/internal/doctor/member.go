@@ -102,8 +102,13 @@ func checkGreeting(addr string, want elastic.ID, g p2p.Greeting, err error) spec
 
 // formatGreeting describes the connection to a member.
 func formatGreeting(g p2p.Greeting) string {
+	return fmt.Sprintf("%s with peer %s", formatTimes(g), g.ID.Short())
+}
+
+// formatTimes describes how long the connection took.
+func formatTimes(g p2p.Greeting) string {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	return fmt.Sprintf("connected in %.1f ms, TLS handshake in %.1f ms with peer %s", ms(g.Connect), ms(g.Handshake), g.ID.Short())
+	return fmt.Sprintf("connected in %.1f ms, TLS handshake in %.1f ms", ms(g.Connect), ms(g.Handshake))
 }
 
 // adviseConnect returns the remedy for a failed connection.
