@@ -30,3 +30,19 @@ func TestFor(t *testing.T) {
 		}
 	})
 }
+
+// The pauses of a Backoff double from the first to the last.
+func TestBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Backoff{First: time.Second, Last: 5 * time.Second}
+		for range 2 {
+			for i, want := range []time.Duration{1, 2, 4, 5, 5} {
+				begun := time.Now()
+				if err := b.Wait(t.Context()); err != nil || time.Since(begun) != want*time.Second {
+					t.Errorf("pause %d took %v, want %v s; %v", i, time.Since(begun), int(want), err)
+				}
+			}
+			b.Reset()
+		}
+	})
+}
