@@ -56,8 +56,6 @@ func libraries() []layer {
 		// Connections between two processes that already have each other's identities, for use by a
 		// transport.
 		{"level 4, below a transport", []string{"transport/internal/direct", "transport/internal/punch"}},
-		// Streams between processes of one host that share a key.
-		{"level 4, within a host", []string{"transport/internal/colocated"}},
 		// The session protocol that all networks have in common.
 		{"level 4, below the transports", []string{"transport/mesh"}},
 		// Files that are read without a copy.

@@ -33,7 +33,7 @@ func vocabulary() (all []word) {
 		{anywhere, "", "habit=threshold lesson=sample plight=status outlook=forecast vigil=deathWatch bell=eventfd rope=waker " +
 			"desk=requestServer lobby=unauthenticated plead=requestAdmission plea=request enrol=register untold=pending comeback=restart " +
 			"housing=allocation straighten=dropRelays hurry=abort abreast=together"},
-		{identifiers, "", "luck=credit season=period doubt=suspicion besides=colocated lend=export"},
+		{identifiers, "", "luck=credit season=period doubt=suspicion lend=export"},
 		{names, "", "trust=unsuspect will=robustList meeting=rendezvous verdict=decision strike=unregister brief=summary patient=timeout " +
 			"apart=separate said=reported beyond=outside handBack=acknowledge"},
 		{names, "collective", "longest=decayingMax decayed=value pace=idleTime excused=waitingElsewhere notice=promote keep=track " +

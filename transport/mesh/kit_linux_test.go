@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,28 +29,31 @@ func (s sock) Peer() elastic.ID { return s.peer }
 func (s sock) Path() event.Path { return event.Path{Kind: "unix"} }
 
 // plug makes pairs of connected Unix sockets.
-type plug struct{ port *direct.Port }
+type plug struct {
+	port *direct.Port
+	id   string // of the port
+}
 
 func newPlug(t testing.TB) plug {
 	t.Helper()
-	port, err := direct.Open(direct.Config{Unix: true})
+	id := rand.Text()
+	port, err := direct.Open(direct.Config{ID: id})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = port.Close() })
-	if o := port.Offer(direct.NewTicket()); o.Socket == "" {
+	if o := port.Offer(direct.NewTicket()); o.KernelID == [32]byte{} {
 		t.Skip("no Unix sockets")
 	}
-	return plug{port}
+	return plug{port, id}
 }
 
 // pair returns both ends of a socket.
 func (p plug) pair(ctx context.Context, a, b elastic.ID) (toB, toA sock, err error) {
 	o := p.port.Offer(direct.NewTicket())
-	to, _ := o.ByUnix()
 	w := p.port.Expect(o.Ticket, nil)
 	defer w.Cancel()
-	near, err := direct.Dial(ctx, to, o.Ticket, nil)
+	near, err := direct.Dial(ctx, direct.UnixTarget(p.id), o.Ticket, nil)
 	if err != nil {
 		return sock{}, sock{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/protocol"
 
+	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/mesh"
 )
@@ -30,7 +31,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 		return err
 	}
 	h.watch = &watch{dialer: h.dialer, list: list, routes: routes}
-	if err := h.openPorts(); err != nil {
+	if err := h.openPort(); err != nil {
 		return err
 	}
 	h.setHandlers()
@@ -65,18 +66,19 @@ func (h *Host) addRelays(cfg Config, key crypto.PrivKey) error {
 	return nil
 }
 
-// openPorts opens the sockets for connections other than libp2p's: the Unix sockets, and the direct
-// port, which listens at addresses once listenAt adds them.
-func (h *Host) openPorts() (err error) {
-	// With this path all streams of views are libp2p streams.
-	if h.paths.path == mesh.StreamPath {
+// openPort opens the direct port, with its Unix socket. It listens at addresses once listenAt adds
+// them.
+func (h *Host) openPort() (err error) {
+	var cfg direct.Config
+	switch h.paths.path {
+	case mesh.StreamPath: // all streams of views are libp2p streams
 		return nil
+	case mesh.DirectPath:
+	default:
+		cfg.ID = string(h.id)
 	}
-	if h.listener.port, err = direct.Open(direct.Config{Unix: h.paths.path != mesh.DirectPath}); err != nil {
-		return err
-	}
-	if h.paths.path != mesh.DirectPath {
-		h.local, err = newLocal(h.id, h.conns.gate)
+	if h.listener.port, err = direct.Open(cfg); err == nil && cfg.ID != "" {
+		h.local = &local{port: h.listener.port, gate: h.conns.gate, peers: make(map[elastic.ID]locality), streams: make(map[*direct.Conn]hostStream)}
 	}
 	return err
 }

@@ -264,7 +264,8 @@ func (h *Host) networkChanged() {
 func (h *Host) close() error {
 	h.tasks.stop()
 	h.admission.strangers.close()
-	err := errors.Join(h.listener.close(), h.local.close(), h.relays.close(), h.conns.close(), h.punch.close(), h.conns.release())
+	h.local.close()
+	err := errors.Join(h.listener.close(), h.relays.close(), h.conns.close(), h.punch.close(), h.conns.release())
 	h.tasks.wait()
 	if err != nil {
 		return fmt.Errorf("p2p: close: %w", err)

@@ -3,11 +3,13 @@ package p2p
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/elrun/elrun/elastic"
-	"github.com/elrun/elrun/transport/internal/colocated"
+	"github.com/elrun/elrun/transport/internal/direct"
 	"github.com/elrun/elrun/transport/mesh"
 )
 
@@ -143,8 +145,8 @@ func TestLocalForget(t *testing.T) {
 	if err := hs[0].Send(t.Context(), hs[1].ID(), nil); !errors.Is(err, mesh.ErrBanned) {
 		t.Errorf("send to it: %v, want %v", err, mesh.ErrBanned)
 	}
-	for id, want := range map[string]colocated.Code{string(hs[1].ID()): bannedCode, hs[0].ID().Short(): unknownCode} {
-		if code := hs[0].local.admit(id, byte(mesh.Control)); code != want {
+	for id, want := range map[string]direct.Refusal{string(hs[1].ID()): direct.Banned, hs[0].ID().Short(): direct.Unknown} {
+		if code := hs[0].local.admit(id); code != want {
 			t.Errorf("%s: code %d, want %d", id, code, want)
 		}
 	}
@@ -164,7 +166,46 @@ func TestLocalForget(t *testing.T) {
 // Listen fails if the name of its socket is taken.
 func TestLocalNameTaken(t *testing.T) {
 	hs, _ := keyed(t, "auto key")
-	if _, err := colocated.Listen(string(hs[0].ID())); err == nil {
+	if _, err := direct.Open(direct.Config{ID: string(hs[0].ID())}); err == nil {
 		t.Error("two processes listen under one ID")
+	}
+}
+
+// hangUp ends all streams within the host but data streams. The close of a host ends them all, and
+// refuses those that come later.
+func TestLocalStreamsEnd(t *testing.T) {
+	keepsFiles(t)
+	hs, v := keyed(t, "auto key", "auto key")
+	introduce(t, hs, v)
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
+	defer cancel()
+	l, to := hs[0].local, hs[1].ID()
+	open := func(k mesh.Kind) mesh.Stream {
+		t.Helper()
+		s, err := l.open(ctx, to, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	bulk, data := open(mesh.Bulk), open(mesh.Data)
+	ended := func(s mesh.Stream) bool { return errors.Is(s.SetReadDeadline(time.Time{}), net.ErrClosed) }
+	l.hangUp(hs[0].ID())
+	if ended(bulk) {
+		t.Error("a stream with another peer has ended")
+	}
+	l.hangUp(to)
+	if !ended(bulk) || ended(data) {
+		t.Errorf("the end of bulk stream: %v, of the data stream: %v", ended(bulk), ended(data))
+	}
+	l.close()
+	if !ended(data) {
+		t.Error("a data stream survives its host")
+	}
+	if _, err := l.open(ctx, to, mesh.Bulk); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("open after the end: %v", err)
+	}
+	if len(l.streams) > 0 {
+		t.Errorf("%d streams are left", len(l.streams))
 	}
 }

@@ -142,7 +142,8 @@ func (p *paths) candidates(s *stream, theirs *offer) (unix *direct.Target, tcp b
 	if mine.path == mesh.StreamPath || theirs.path == mesh.StreamPath || isPunched(s.Conn()) {
 		return nil, false
 	}
-	if to, ok := theirs.ByUnix(); ok && sameKernel(mine, theirs) {
+	if sameKernel(mine, theirs) {
+		to := direct.UnixTarget(string(s.Peer()))
 		unix = &to
 	}
 	addr, ok := hostOf(s.Conn().RemoteMultiaddr())

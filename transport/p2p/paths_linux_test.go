@@ -342,7 +342,7 @@ func shut(t testing.TB, h *Host) {
 
 // If neither direct port answers, the libp2p stream is the fallback, and Path reports the errors.
 func TestPathFallsBack(t *testing.T) {
-	for path, what := range map[string]string{"direct": "dial tcp 127.0.0.1", "unix": "dial unix @elrun-direct", "auto": "dial unix @elrun-direct"} {
+	for path, what := range map[string]string{"direct": "dial tcp 127.0.0.1", "unix": "dial unix @elrun-12D3", "auto": "dial unix @elrun-12D3"} {
 		hs, v := party(t, path, path)
 		shut(t, hs[0])
 		shut(t, hs[1])

@@ -21,8 +21,8 @@ import (
 //	stream      a libp2p stream: control, urgent and bulk
 //	upgradable  a data stream before the two sides have chosen a path (negotiate.go)
 //	fallback    a data stream that stayed a libp2p stream, with the reason
-//	socket      a data stream over a direct connection; unixSocket also passes files
-//	localStream a stream within the host (local.go)
+//	socket      a stream over a direct connection: a data stream, or one of any kind within the host
+//	            (local.go); unixSocket also passes files
 
 // stream is a libp2p stream as a mesh.Stream.
 type stream struct {
@@ -105,7 +105,7 @@ func (s socket) Peer() elastic.ID { return s.peer }
 // Path implements mesh.Stream.
 func (s socket) Path() event.Path { return s.path }
 
-// unixSocket is a socket that also passes open files.
+// unixSocket is a socket within the host, which also passes open files.
 type unixSocket struct {
 	socket
 	mesh.FilePasser

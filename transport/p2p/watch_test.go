@@ -86,7 +86,7 @@ func TestNetworkChanged(t *testing.T) {
 // The watch monitors TCP connections until they end, and no Unix sockets.
 func TestWatch(t *testing.T) {
 	w := newWatchList()
-	p, err := direct.Open(direct.Config{IPs: []netip.Addr{ip("127.0.0.1")}, Unix: true})
+	p, err := direct.Open(direct.Config{IPs: []netip.Addr{ip("127.0.0.1")}, ID: t.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestWatch(t *testing.T) {
 		offer := p.Offer(ticket)
 		to, ok := offer.ByTCP(ip("127.0.0.1"))
 		if network == "unix" {
-			to, ok = offer.ByUnix()
+			to, ok = direct.UnixTarget(t.Name()), offer.KernelID != [32]byte{}
 		}
 		if !ok {
 			continue // no such socket on this system

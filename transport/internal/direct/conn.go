@@ -59,8 +59,12 @@ func newConn(sock net.Conn) *Conn {
 	return &Conn{sock: sock, line: l, read: l}
 }
 
-// Over returns the Conn over a Unix socket whose two ends have authenticated each other.
-func Over(sock *net.UnixConn) *Conn { return newConn(sock) }
+// Sleep makes reads sleep at once, without busy-polling. It is for connections that wait for long.
+// It must be called before the connection is used, which has no encryption.
+func (c *Conn) Sleep() {
+	c.line = netpoll.NewStream(c.sock, false)
+	c.read = c.line
+}
 
 // encrypt makes the TLS handshake. Below TLS a buffered reader and a batch take the place of the
 // socket, as TLS itself makes a system call for each record of 16 KiB.
@@ -189,7 +193,7 @@ func (c *Conn) Reset() error {
 
 // Kind returns "unix" or "direct".
 func (c *Conn) Kind() string {
-	if c.unix() {
+	if isUnix(c.sock) {
 		return "unix"
 	}
 	return "direct"
@@ -198,9 +202,9 @@ func (c *Conn) Kind() string {
 // Encrypted reports whether the connection uses TLS.
 func (c *Conn) Encrypted() bool { return c.tls != nil }
 
-// unix reports whether the connection is a Unix socket.
-func (c *Conn) unix() bool {
-	_, ok := c.sock.(*net.UnixConn)
+// isUnix reports whether a connection is a Unix socket.
+func isUnix(sock net.Conn) bool {
+	_, ok := sock.(*net.UnixConn)
 	return ok
 }
 

@@ -3,11 +3,14 @@ package direct
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/elrun/elrun/internal/pause"
 )
 
 // Limits of a dial and of a measurement. A target must answer within replyTime, or unixTime on a
@@ -74,8 +77,13 @@ func (to Target) reach(ctx context.Context) (first net.Conn, rest time.Duration,
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	begun := time.Now()
-	first, err = to.Dialer().DialContext(ctx, to.Network, to.Addr)
-	return first, afterReply(limit, time.Since(begun)), err
+	for again := (pause.Backoff{First: time.Millisecond, Last: 50 * time.Millisecond}); ; {
+		first, err = to.Dialer().DialContext(ctx, to.Network, to.Addr)
+		// For a full queue of a Unix socket the kernel reports EAGAIN at once, instead of waiting.
+		if !errors.Is(err, syscall.EAGAIN) || again.Wait(ctx) != nil {
+			return first, afterReply(limit, time.Since(begun)), err
+		}
+	}
 }
 
 // afterReply returns how long the rest of a dial may take at a target that took so long to answer.
@@ -114,16 +122,15 @@ func present(sock net.Conn, socks []net.Conn, t Ticket, cfg *tls.Config) (*Conn,
 	// Each connection states the number of connections: the acceptor does not know which of them
 	// comes first.
 	for i, s := range socks {
-		if err := CheckUser(s); err != nil {
-			return nil, err
+		if err := checkUser(s); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrProof, err)
 		}
-		number := t.number(i)
-		if _, err := s.Write(append(number[:], byte(len(socks)))); err != nil {
+		if _, err := s.Write(greeting(&t, i, len(socks))); err != nil {
 			return nil, err
 		}
 	}
 	c := newConn(sock)
-	if cfg != nil && !c.unix() {
+	if cfg != nil && !isUnix(sock) {
 		if err := c.encrypt(func(below net.Conn) *tls.Conn { return tls.Client(below, cfg) }); err != nil {
 			return nil, err
 		}
@@ -132,5 +139,18 @@ func present(sock net.Conn, socks []net.Conn, t Ticket, cfg *tls.Config) (*Conn,
 		return nil, err
 	}
 	// The other side's proof is the last step: without it the connection may lead to an impostor.
-	return c, t.check(c, waitLabel)
+	answer, err := t.check(c, answers()...)
+	if err == nil && answer > 0 {
+		err = Refusal(answer)
+	}
+	return c, err
+}
+
+// greeting returns the first bytes of the holder of a ticket on connection i of n.
+func greeting(t *Ticket, i, n int) []byte {
+	number := t.number(i)
+	if t.claim != "" {
+		n = hostStream
+	}
+	return append(append(number[:], byte(n)), t.claim...)
 }

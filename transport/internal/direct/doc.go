@@ -1,8 +1,9 @@
 // Package direct makes connections between two processes that know each other already: TCP with or
 // without TLS, and Unix sockets within a host. It does not depend on libp2p: the two processes have
-// exchanged identities and offers over an authenticated and encrypted connection before.
+// exchanged identities and offers over an authenticated and encrypted connection before, or have
+// the same launcher.
 //
-//	p, err := direct.Open(direct.Config{IPs: ips, Unix: true}) // once per process
+//	p, err := direct.Open(direct.Config{IPs: ips, ID: id}) // once per process
 //	// the acceptor sends p.Offer(ticket) to the dialler
 //	w := p.Expect(ticket, tlsConfig)
 //	defer w.Cancel()
@@ -25,13 +26,37 @@
 //
 // A number is valid once. Without TLS both sides have authenticated each other, but anybody on the
 // path can read and change the bytes that follow. So connections without TLS are for networks that
-// the user trusts. With TLS the key is a second proof besides the certificate. On a Unix socket the
-// kernel reports the user at the other end, which must be the process's own. A socket of the
-// abstract namespace has no name in the file system, so nothing is left behind.
+// the user trusts. With TLS the key is a second proof besides the certificate.
+//
+// # Within a host
+//
+// A process listens at a Unix socket in the abstract namespace, whose name follows from its ID. So
+// no process in another network namespace finds the socket, and the kernel removes it however the
+// process ends. The kernel reports the user at the other end (SO_PEERCRED), which must be the
+// process's own.
+//
+// Processes of one launcher share a key (ServeHost), and open streams of any kind without a ticket.
+// A stream costs some 0.1 ms, a TLS handshake milliseconds. The two sides derive the ticket from the
+// key and from all that the greeting says, so the rest is as above:
+//
+//	dialler                                            acceptor
+//	number (16 bytes), 255, kind, length of ID, ID ->  derives the ticket
+//	HMAC(ticket's key, "dial")                     ->  compares
+//	                                               <-  HMAC(ticket's key, "wait", "unknown" or "banned");
+//	                                                   without the key 32 zeros
+//
+// The ticket depends on both IDs, so a greeting is good at one process only. It is not checked for
+// repetition: who could repeat it has read it at the socket of that process, and so is this process,
+// or has its name after its end. The key proves that a process belongs to the launcher, and not which
+// process that is: each could impersonate another. Processes of one user can do that anyway, through
+// each other's memory.
+//
+// # Strangers
 //
 // A connection without a valid number costs a goroutine and a file descriptor for a few seconds.
-// There are at most maxStrangers such connections. A further connection closes the oldest, so that
-// the port still accepts an expected dialler, which sends its number at once.
+// There are at most maxStrangers such connections, and maxUnixStrangers within the host. A further
+// connection closes the oldest, so that the port still accepts an expected dialler, which sends its
+// number at once.
 //
 // # Several as one
 //

@@ -58,7 +58,7 @@ func loopback() netip.Addr { return netip.MustParseAddr("127.0.0.1") }
 // opened returns a port on loopback, and at a Unix socket where the system has them.
 func opened(t testing.TB) *Port {
 	t.Helper()
-	p, err := Open(Config{IPs: []netip.Addr{loopback()}, Unix: true})
+	p, err := Open(Config{IPs: []netip.Addr{loopback()}, ID: rand.Text()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func target(t testing.TB, p *Port, network string) Target {
 	t.Helper()
 	to, ok := p.offer.ByTCP(loopback())
 	if network == "unix" {
-		to, ok = p.offer.ByUnix()
+		to, ok = UnixTarget(p.id), p.id != ""
 	}
 	if !ok {
 		t.Skipf("no %s socket on this system", network)

@@ -85,7 +85,7 @@ func measure(ctx context.Context, to Target, t Ticket, turn sync.Locker) (s Spee
 	if _, err := sock.Write(append(number[:], 0, 0, 0, 0, 0)); err != nil {
 		return s, err
 	}
-	if err := t.check(sock, measureLabel); err != nil {
+	if _, err := t.check(sock, measureLabel); err != nil {
 		return s, errors.Join(context.Cause(ctx), err)
 	}
 	s.RoundTrip = time.Since(begun)

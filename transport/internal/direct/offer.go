@@ -11,12 +11,10 @@ import (
 // with the zero Ticket has information only.
 type Offer struct {
 	// KernelID is equal on processes that share a kernel, a network namespace and a user, which may
-	// therefore share memory. It is zero where that is not known.
+	// therefore share memory. It is zero where that is not known, and for a process without a Unix
+	// socket (UnixTarget).
 	KernelID [32]byte
 	Ticket   Ticket
-	// Socket is the name of a Unix socket in the abstract namespace, with @ in front; "" without
-	// one.
-	Socket string
 	// Addrs are the addresses and TCP ports at which the process listens. An address may be the
 	// unspecified one.
 	Addrs []netip.AddrPort
@@ -27,23 +25,20 @@ const (
 	maxOfferAddrs = 16
 	offerHead     = 32 + numberSize + keySize
 	// MaxOffer is the longest encoded offer, in bytes.
-	MaxOffer = offerHead + 1 + 255 + 1 + maxOfferAddrs*(1+16+2)
+	MaxOffer = offerHead + 1 + maxOfferAddrs*(1+16+2)
 )
 
 // ErrFormat means that bytes are no encoded offer, or no valid measurement.
 var ErrFormat = errors.New("malformed offer")
 
-// Append appends the encoded offer to b. It cuts the addresses to maxOfferAddrs, and the name of
-// the socket to 255 bytes.
+// Append appends the encoded offer to b. It cuts the addresses to maxOfferAddrs.
 //
-//	0 kernel ID   32 number   48 key   80 length of socket   81 socket
-//	then the number of addrs, and for each: length of address (4 or 16), address, port
+//	0 kernel ID   32 number   48 key   80 number of addrs
+//	then for each of them: length of address (4 or 16), address, port
 func (o *Offer) Append(b []byte) []byte {
 	b = append(b, o.KernelID[:]...)
 	b = append(b, o.Ticket.Number[:]...)
 	b = append(b, o.Ticket.Key[:]...)
-	socket := o.Socket[:min(len(o.Socket), 255)]
-	b = append(append(b, byte(len(socket))), socket...)
 	addrs := o.Addrs[:min(len(o.Addrs), maxOfferAddrs)]
 	b = append(b, byte(len(addrs)))
 	for _, d := range addrs {
@@ -61,7 +56,6 @@ func DecodeOffer(b []byte) (Offer, error) {
 	copy(o.KernelID[:], r.next(len(o.KernelID)))
 	copy(o.Ticket.Number[:], r.next(numberSize))
 	copy(o.Ticket.Key[:], r.next(keySize))
-	o.Socket = string(r.next(int(r.byte())))
 	n := int(r.byte())
 	if n > maxOfferAddrs {
 		return Offer{}, fmt.Errorf("direct: decode offer: %d addresses, at most %d: %w", n, maxOfferAddrs, ErrFormat)
@@ -74,9 +68,6 @@ func DecodeOffer(b []byte) (Offer, error) {
 			break
 		}
 		o.Addrs = append(o.Addrs, netip.AddrPortFrom(ip, binary.LittleEndian.Uint16(port)))
-	}
-	if o.Socket != "" && o.Socket[0] != '@' {
-		r.bad = true // a path in the file system: a peer must not choose which one is dialled
 	}
 	if r.bad || len(r.b) > 0 {
 		return Offer{}, fmt.Errorf("direct: decode offer: %d bytes: %w", len(b), ErrFormat)
@@ -132,10 +123,8 @@ func tcpTarget(ip netip.Addr, port uint16) Target {
 	return Target{Network: "tcp", Addr: netip.AddrPortFrom(ip, port).String()}
 }
 
-// ByUnix returns the target of the Unix socket; false if there is none.
-func (o *Offer) ByUnix() (Target, bool) {
-	return Target{Network: "unix", Addr: o.Socket}, o.Socket != ""
-}
+// UnixTarget returns the target of the Unix socket of a process of this host.
+func UnixTarget(id string) Target { return Target{Network: "unix", Addr: "@elrun-" + id} }
 
 // Target is an address to dial, with its options.
 type Target struct {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"reflect"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -15,9 +14,6 @@ import (
 func drawOffer(t *rapid.T) Offer {
 	o := Offer{Ticket: NewTicket()}
 	copy(o.KernelID[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "kernelID"))
-	if rapid.Bool().Draw(t, "socket") {
-		o.Socket = "@" + rapid.StringN(0, 254, 254).Draw(t, "name")
-	}
 	for range rapid.IntRange(0, maxOfferAddrs).Draw(t, "addrs") {
 		size := rapid.SampledFrom([]int{4, 16}).Draw(t, "size")
 		ip, _ := netip.AddrFromSlice(rapid.SliceOfN(rapid.Byte(), size, size).Draw(t, "address"))
@@ -40,9 +36,9 @@ func TestOfferRoundTrip(t *testing.T) {
 	})
 }
 
-// Addrs and names beyond the limits are left out. Otherwise the other side would refuse the offer.
+// Addresses beyond the limit are left out. Otherwise the other side would refuse the offer.
 func TestOfferTooLong(t *testing.T) {
-	o := Offer{Socket: "@" + strings.Repeat("x", 300)}
+	var o Offer
 	for range maxOfferAddrs + 3 {
 		o.Addrs = append(o.Addrs, netip.AddrPortFrom(netip.IPv6Loopback(), 1))
 	}
@@ -51,15 +47,14 @@ func TestOfferTooLong(t *testing.T) {
 		t.Errorf("%d bytes, want %d", len(b), MaxOffer)
 	}
 	got, err := DecodeOffer(b)
-	if err != nil || len(got.Addrs) != maxOfferAddrs || len(got.Socket) != 255 {
-		t.Errorf("%d addresses, socket %q, %v", len(got.Addrs), got.Socket, err)
+	if err != nil || len(got.Addrs) != maxOfferAddrs {
+		t.Errorf("%d addresses, %v", len(got.Addrs), err)
 	}
 }
 
 func TestOfferRefused(t *testing.T) {
-	good := Offer{Socket: "@s", Addrs: []netip.AddrPort{netip.AddrPortFrom(loopback(), 1)}}
+	good := Offer{Addrs: []netip.AddrPort{netip.AddrPortFrom(loopback(), 1)}}
 	b := good.Append(nil)
-	file := Offer{Socket: "/run/some.sock"}
 	mapped := append(Offer{}.head(), 1, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1, 1, 0)
 	for name, b := range map[string][]byte{
 		"nothing":            nil,
@@ -68,9 +63,7 @@ func TestOfferRefused(t *testing.T) {
 		"an address of 5":    append(Offer{}.head(), 1, 5, 1, 2, 3, 4, 5, 1, 0),
 		"an address of 0":    append(Offer{}.head(), 1, 0, 1, 0),
 		"an address twice":   mapped,
-		"a socket's file":    file.Append(nil),
 		"a port that ends":   b[:len(b)-1],
-		"a long socket":      append(make([]byte, offerHead), 255, '@'),
 		"a ticket that ends": b[:offerHead-1],
 	} {
 		if o, err := DecodeOffer(b); !errors.Is(err, ErrFormat) {
@@ -91,7 +84,7 @@ func (o Offer) head() []byte {
 }
 
 func FuzzDecodeOffer(f *testing.F) {
-	o := Offer{Socket: "@s", Addrs: []netip.AddrPort{netip.AddrPortFrom(loopback(), 1), netip.AddrPortFrom(netip.IPv6Loopback(), 2)}}
+	o := Offer{Addrs: []netip.AddrPort{netip.AddrPortFrom(loopback(), 1), netip.AddrPortFrom(netip.IPv6Loopback(), 2)}}
 	f.Add(o.Append(nil))
 	f.Add(Offer{}.head())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -102,7 +95,6 @@ func FuzzDecodeOffer(f *testing.F) {
 		if again := o.Append(nil); !bytes.Equal(again, b) {
 			t.Errorf("%x became %x", b, again)
 		}
-		o.ByUnix()
 		o.ByTCP(loopback())
 	})
 }
@@ -123,15 +115,5 @@ func TestByTCP(t *testing.T) {
 		if to.Addr != want || ok != (want != "") || ok && to.Network != "tcp" {
 			t.Errorf("%s: %+v, %v; want %s", addr, to, ok, want)
 		}
-	}
-}
-
-func TestByUnix(t *testing.T) {
-	o := Offer{Socket: "@s"}
-	if to, ok := o.ByUnix(); !ok || to != (Target{Network: "unix", Addr: "@s"}) {
-		t.Errorf("%+v, %v", to, ok)
-	}
-	if to, ok := new(Offer).ByUnix(); ok {
-		t.Errorf("%+v without a socket", to)
 	}
 }

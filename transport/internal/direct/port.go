@@ -2,12 +2,13 @@ package direct
 
 import (
 	"context"
-	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -15,7 +16,8 @@ import (
 )
 
 const (
-	// strangerTime is how long a connection may take to send its number.
+	// strangerTime is how long a TCP connection may take to send its number. A connection within the
+	// host may take unixTime.
 	strangerTime = 5 * time.Second
 	// proveTime is how long an expected connection may take for the handshake and the proof.
 	proveTime = 20 * time.Second
@@ -23,38 +25,56 @@ const (
 	// connections costs at most 64 descriptors. A flood can make the port close the connection of a
 	// member whose number has not come yet. Then the member dials again.
 	maxStrangers = 64
+	// maxUnixStrangers is the same for connections within the host: the number of processes of a
+	// large host that may connect at the same moment, before this process has its host key.
+	maxUnixStrangers = 1024
+	// keyTime is how long a stream waits for ServeHost: a process is known to others a moment before
+	// it has its key.
+	keyTime = 20 * time.Second
 )
 
 // Config is the configuration of a Port.
 type Config struct {
 	// IPs are addresses of this host to listen at, each with a free port. Listen adds others.
 	IPs []netip.Addr
-	// Unix asks for a Unix socket, where the system has abstract names.
-	Unix bool
+	// ID is the name of this process within the host. If it is not empty the port listens at a Unix
+	// socket with a name that follows from it, where the system has abstract names.
+	ID string
 }
 
 // Port listens for expected connections. All methods are safe for concurrent use.
 //
 // An accepted connection goes through these states, each with its owner and its end:
 //
-//	stranger    strangers   has not sent its number; ends after strangerTime, or to make room
+//	stranger    strangers   has not sent its number, or a stream within the host has not proven
+//	                        that it holds the key; ends after a time, or to make room
 //	greeted     greeted     its number was expected; has proveTime once its bundle is complete
-//	delivered   the Wait    proven; Wait.Wait or Wait.Cancel takes it
+//	delivered   the Wait    proven; Wait.Wait or Wait.Cancel takes it, or Host.Take
 //
 // mu guards the three sets, and also the Waits: a connection changes from one set to the next in
 // one step, so that Close finds each of them exactly once.
 type Port struct {
+	id      string         // "" without a Unix socket
 	working sync.WaitGroup // all goroutines of the port
 	done    chan struct{}  // closed by Close
+	serving chan struct{}  // closed by ServeHost
 
 	// mu guards the fields below.
 	mu        sync.Mutex
 	closed    bool
+	host      *Host // set once, by ServeHost
 	offer     Offer // without a ticket
 	listeners []net.Listener
 	expected  map[[numberSize]byte]expectation // by the number that the dialler will send
-	strangers []net.Conn                       // oldest first
+	remote    strangers                        // over TCP
+	local     strangers                        // over Unix sockets
 	greeted   map[net.Conn]struct{}            // have sent a number, and belong to no Conn yet
+}
+
+// strangers are connections that have not sent a number, the oldest first.
+type strangers struct {
+	most  int
+	socks []net.Conn
 }
 
 // expectation says what an expected connection is for.
@@ -66,17 +86,22 @@ type expectation struct {
 // measuring is the index of a connection for measurements.
 const measuring = -1
 
-// Open starts to listen. On a system without abstract Unix sockets Offer names no Unix socket, and
-// Open returns no error.
+// Open starts to listen. On a system without abstract Unix sockets there is no Unix socket, and Open
+// returns no error. It fails if a process of this host listens with the same ID.
 func Open(cfg Config) (*Port, error) {
-	p := &Port{done: make(chan struct{}), expected: make(map[[numberSize]byte]expectation), greeted: make(map[net.Conn]struct{})}
+	p := &Port{done: make(chan struct{}), serving: make(chan struct{}), expected: make(map[[numberSize]byte]expectation),
+		remote: strangers{most: maxStrangers}, local: strangers{most: maxUnixStrangers}, greeted: make(map[net.Conn]struct{})}
+	var err error
+	if cfg.ID != "" {
+		err = p.listenUnix(cfg.ID)
+	}
 	for _, ip := range cfg.IPs {
-		if err := p.Listen(ip, Range{}); err != nil {
-			return nil, errors.Join(fmt.Errorf("direct: open: %w", err), p.Close())
+		if err == nil {
+			err = p.Listen(ip, Range{})
 		}
 	}
-	if cfg.Unix {
-		p.openUnix()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("direct: open: %w", err), p.Close())
 	}
 	return p, nil
 }
@@ -116,17 +141,19 @@ func listenTCP(ip netip.Addr, ports Range) (net.Listener, error) {
 	}
 }
 
-// openUnix adds the Unix socket, if the system has abstract names and the kernel ID is known. The
-// name of the socket is random, so a process that knows the name has seen an offer.
-func (p *Port) openUnix() {
-	id, ok := kernelID()
-	if !ok {
-		return
+// listenUnix adds the Unix socket, if the system has abstract names. Such a name ends with its
+// process: a killed process leaves no file, and a second process with the same ID fails here.
+func (p *Port) listenUnix(id string) error {
+	if runtime.GOOS != "linux" {
+		return nil
 	}
-	// An error is not reported: without this socket, the peers of this host connect over TCP.
-	if l, err := ListenAbstract("elrun-direct-" + rand.Text()); err == nil {
-		p.serve(l, func(o *Offer) { o.KernelID, o.Socket = id, l.Addr().String() })
+	l, err := net.Listen("unix", UnixTarget(id).Addr)
+	if err != nil {
+		return err
 	}
+	p.id = id
+	p.serve(l, func(o *Offer) { o.KernelID = kernelID() })
+	return nil
 }
 
 // serve accepts connections at l from now on, and calls add to put l into the offer. If the port is
@@ -151,6 +178,19 @@ func (p *Port) Offer(t Ticket) Offer {
 	p.mu.Unlock()
 	o.Ticket = t
 	return o
+}
+
+// Expect expects the holder of a ticket from now until Cancel, which the caller must call. If cfg
+// is not nil, connections over TCP must use TLS.
+func (p *Port) Expect(t Ticket, cfg *tls.Config) *Wait {
+	w := &Wait{port: p, ticket: t, tls: cfg, results: make(chan result, 1)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range maxStripes {
+		p.expected[t.number(i)] = expectation{w, i}
+	}
+	p.expected[t.measureNumber()] = expectation{w, measuring}
+	return w
 }
 
 // accept accepts connections until the listener is closed. It retries after errors such as a lack
@@ -187,27 +227,56 @@ func (p *Port) pauseAfterError() bool {
 	}
 }
 
-// addStranger counts a connection without a number. If there are too many it closes the oldest. It
-// returns false if the port is closed.
+// addStranger counts a connection that has not sent its number. If there are too many it closes the
+// oldest. It returns false if the port is closed.
 func (p *Port) addStranger(sock net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return false
 	}
-	if len(p.strangers) >= maxStrangers {
+	all := p.strangersOf(sock)
+	if len(all.socks) >= all.most {
 		// The oldest has had the most time to send its number.
-		_ = p.strangers[0].Close()
-		p.strangers = p.strangers[1:]
+		_ = all.socks[0].Close()
+		all.socks = all.socks[1:]
 	}
-	p.strangers = append(p.strangers, sock)
+	all.socks = append(all.socks, sock)
 	return true
 }
 
-// receive passes a connection to the Wait that expects it, or closes it. The goroutine of the last
-// connection of a bundle does the handshake for the whole bundle.
+// strangersOf returns the set of strangers to which a connection belongs.
+func (p *Port) strangersOf(sock net.Conn) *strangers {
+	if isUnix(sock) {
+		return &p.local
+	}
+	return &p.remote
+}
+
+// removeStrangerLocked ends the state of a stranger. It fails if the connection was closed, to make
+// room for a newer one or with the port.
+func (p *Port) removeStrangerLocked(sock net.Conn) error {
+	all := p.strangersOf(sock)
+	i := slices.Index(all.socks, sock)
+	if i < 0 {
+		return errors.New("too many connections have not sent their connection number: this one, the oldest, was closed")
+	}
+	all.socks = slices.Delete(all.socks, i, i+1)
+	if p.closed {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// receive passes a connection to the Wait that expects it or to the Host, or closes it. The goroutine
+// of the last connection of a bundle does the handshake for the whole bundle.
 func (p *Port) receive(sock net.Conn) {
-	w, measured, err := p.match(sock)
+	b, err := readGreeting(sock)
+	if err == nil && b[numberSize] == hostStream && isUnix(sock) {
+		p.receiveHost(sock, [numberSize]byte(b[:]))
+		return
+	}
+	w, measured, err := p.match(sock, b, err)
 	switch {
 	case err != nil:
 		_ = sock.Close()
@@ -220,6 +289,79 @@ func (p *Port) receive(sock net.Conn) {
 	}
 }
 
+// receiveHost answers the process that has sent hostStream. The connection counts as a stranger
+// until the process has proven that it holds the key.
+func (p *Port) receiveHost(sock net.Conn, number [numberSize]byte) {
+	claim, err := p.welcome(sock, number)
+	p.mu.Lock()
+	err = errors.Join(err, p.removeStrangerLocked(sock))
+	p.mu.Unlock()
+	if err != nil {
+		_ = sock.Close()
+		return
+	}
+	p.host.Take(newConn(sock), claim[2:], claim[0])
+}
+
+// welcome reads the claim and the proof of a stream, and answers. It fails if the stream is refused.
+func (p *Port) welcome(sock net.Conn, number [numberSize]byte) (claim string, err error) {
+	claim, err = readClaim(sock)
+	if err != nil {
+		return "", err
+	}
+	t := NewTicket() // nobody can prove that he holds its key
+	timer := time.NewTimer(keyTime)
+	defer timer.Stop()
+	select {
+	case <-p.serving:
+		t = p.host.ticket(number, claim, p.id)
+	case <-timer.C:
+	case <-p.done:
+		return "", net.ErrClosed
+	}
+	// This answer is no proof: a dialler with another key learns that it has to take another way.
+	answer := make([]byte, proofSize)
+	_, err = t.check(sock, dialLabel)
+	if err == nil {
+		refusal := p.host.Admit(claim[2:])
+		answer = t.proof(answers()[refusal])
+		if refusal > 0 {
+			err = refusal
+		}
+	}
+	// The write does not block: the socket's buffer has room for an answer.
+	_, failed := sock.Write(answer)
+	return claim, errors.Join(err, failed, sock.SetDeadline(time.Time{}))
+}
+
+// readClaim reads the claim that follows hostStream in a greeting.
+func readClaim(sock net.Conn) (string, error) {
+	b := make([]byte, 2+255)
+	if _, err := io.ReadFull(sock, b[:2]); err != nil {
+		return "", err
+	}
+	b = b[:2+int(b[1])]
+	_, err := io.ReadFull(sock, b[2:])
+	return string(b), err
+}
+
+// readGreeting reads the first bytes of a connection, within a limit of time for all that a stranger
+// sends.
+func readGreeting(sock net.Conn) (b [greetingSize]byte, err error) {
+	limit := strangerTime
+	if isUnix(sock) {
+		limit = unixTime
+	}
+	err = sock.SetDeadline(time.Now().Add(limit))
+	if err == nil {
+		err = checkUser(sock)
+	}
+	if err == nil {
+		_, err = io.ReadFull(sock, b[:])
+	}
+	return b, err
+}
+
 // release closes a connection that the port owns, and removes it.
 func (p *Port) release(sock net.Conn) {
 	p.mu.Lock()
@@ -228,29 +370,13 @@ func (p *Port) release(sock net.Conn) {
 	_ = sock.Close()
 }
 
-// match reads the number of a connection. It returns the Wait once all of its connections have
-// come, and nil before that. For a measurement it returns the Wait at once.
-func (p *Port) match(sock net.Conn) (w *Wait, measured bool, err error) {
-	var b [helloSize]byte
-	err = sock.SetDeadline(time.Now().Add(strangerTime))
-	if err == nil {
-		err = CheckUser(sock)
-	}
-	if err == nil {
-		_, err = io.ReadFull(sock, b[:])
-	}
+// match finds the Wait of a connection by its greeting, if that could be read. It returns the Wait
+// once all of its connections have come, and nil before that. For a measurement it returns the Wait
+// at once.
+func (p *Port) match(sock net.Conn, b [greetingSize]byte, read error) (w *Wait, measured bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.Index(p.strangers, sock)
-	// addStranger has closed this connection to make room for a newer one.
-	if i < 0 {
-		return nil, false, errors.New("too many connections have not sent their connection number: this one, the oldest, was closed")
-	}
-	p.strangers = slices.Delete(p.strangers, i, i+1)
-	if err == nil && p.closed {
-		err = net.ErrClosed
-	}
-	if err != nil {
+	if err := errors.Join(p.removeStrangerLocked(sock), read); err != nil {
 		return nil, false, err
 	}
 	number := [numberSize]byte(b[:])
@@ -300,7 +426,7 @@ func (p *Port) Close() error {
 	}
 	p.closed = true
 	close(p.done)
-	for _, s := range p.strangers {
+	for _, s := range slices.Concat(p.remote.socks, p.local.socks) {
 		_ = s.Close()
 	}
 	for s := range p.greeted {

@@ -2,6 +2,7 @@ package direct
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"io"
@@ -168,10 +169,10 @@ func impostor(t *testing.T, f func(net.Conn)) Target {
 // An impostor in place of the waiter reads the dialler's number and proof. Nothing that it can send
 // is a valid answer. If the impostor stays silent, the dialler's context ends the attempt.
 func TestImpostorWaits(t *testing.T) {
-	said := make([]byte, helloSize+proofSize)
+	said := make([]byte, greetingSize+proofSize)
 	for name, answer := range map[string]func(c net.Conn){
 		"closes":   func(net.Conn) {},
-		"repeats":  func(c net.Conn) { _, _ = c.Write(said[helloSize:]) },
+		"repeats":  func(c net.Conn) { _, _ = c.Write(said[greetingSize:]) },
 		"guesses":  func(c net.Conn) { _, _ = c.Write(make([]byte, proofSize)) },
 		"too late": func(c net.Conn) { _, _ = c.Read(said) }, // until the other side closes
 	} {
@@ -214,13 +215,17 @@ func TestAfterReply(t *testing.T) {
 func TestStrangers(t *testing.T) {
 	keepsFiles(t)
 	p := opened(t)
+	if p.local.most != maxUnixStrangers {
+		t.Errorf("%d strangers over Unix sockets", p.local.most)
+	}
+	p.local.most = maxStrangers // with fewer open files
 	for _, network := range []string{"tcp", "unix"} {
 		to := target(t, p, network)
 		var crowd []net.Conn
 		for i := range 3 * maxStrangers {
 			s := sockets(t, to, 1)[0]
 			crowd = append(crowd, s)
-			if _, err := io.WriteString(s, strings.Repeat("x", i%helloSize)); err != nil {
+			if _, err := io.WriteString(s, strings.Repeat("x", i%greetingSize)); err != nil {
 				t.Logf("stranger %d: %v", i, err) // the port has already closed it to make room
 			}
 		}
@@ -235,7 +240,7 @@ func TestStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.mu.Lock()
-		if n := len(p.strangers); n > maxStrangers { // the honest peer came last, so all of them were there
+		if n := max(len(p.remote.socks), len(p.local.socks)); n > maxStrangers { // the honest peer came last, so all of them were there
 			t.Errorf("%d strangers at a time", n)
 		}
 		p.mu.Unlock()
@@ -282,8 +287,8 @@ func FuzzStranger(f *testing.F) {
 		default:
 		}
 		w.Cancel()
-		if err := errors.Join(p.Close(), ours.Close()); err != nil || len(p.greeted) > 0 || len(p.strangers) > 0 {
-			t.Errorf("%d and %d are left, %v", len(p.greeted), len(p.strangers), err)
+		if err := errors.Join(p.Close(), ours.Close()); err != nil || len(p.greeted) > 0 || len(p.remote.socks) > 0 {
+			t.Errorf("%d and %d are left, %v", len(p.greeted), len(p.remote.socks), err)
 		}
 		<-written
 	})
@@ -334,7 +339,7 @@ func TestCancel(t *testing.T) {
 			} else {
 				ended(t, s)
 			}
-			p.until(t, "forgotten", func() bool { return len(p.greeted)+len(p.expected)+len(p.strangers) == 0 })
+			p.until(t, "forgotten", func() bool { return len(p.greeted)+len(p.expected)+len(p.remote.socks) == 0 })
 		})
 	}
 }
@@ -401,7 +406,7 @@ func TestClose(t *testing.T) {
 	if _, err := socks[0].Write(append(ticket.Number[:], 1)); err != nil {
 		t.Fatal(err)
 	}
-	p.until(t, "both there", func() bool { return len(p.greeted) == 1 && len(p.strangers) == 1 })
+	p.until(t, "both there", func() bool { return len(p.greeted) == 1 && len(p.remote.socks) == 1 })
 	if err := errors.Join(p.Close(), p.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -428,7 +433,7 @@ func TestClose(t *testing.T) {
 
 func TestOpenRefused(t *testing.T) {
 	keepsFiles(t)
-	p, err := Open(Config{IPs: []netip.Addr{loopback(), netip.MustParseAddr("192.0.2.1")}, Unix: true})
+	p, err := Open(Config{IPs: []netip.Addr{loopback(), netip.MustParseAddr("192.0.2.1")}, ID: rand.Text()})
 	if err == nil {
 		t.Errorf("listens at an address of no interface: %v", p.Close())
 	}
@@ -442,17 +447,17 @@ func TestPortOffers(t *testing.T) {
 	if o.Ticket != ticket || len(o.Addrs) != 1 || o.Addrs[0].Addr() != loopback() || p.offer.Ticket != (Ticket{}) {
 		t.Errorf("%+v", o)
 	}
-	if q := opened(t); o.KernelID != q.offer.KernelID || o.Socket != "" && o.Socket == q.offer.Socket {
-		t.Error("two ports of a process have different kernel IDs, or one socket")
+	if q := opened(t); o.KernelID != q.offer.KernelID {
+		t.Error("two ports of a process have different kernel IDs")
 	}
-	if (o.Socket == "") != (o.KernelID == [32]byte{}) {
-		t.Errorf("kernel ID %x with the socket %q", o.KernelID, o.Socket)
+	if (p.id == "") != (o.KernelID == [32]byte{}) {
+		t.Errorf("kernel ID %x with the socket %q", o.KernelID, p.id)
 	}
 	lone, err := Open(Config{IPs: []netip.Addr{loopback()}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lone.Close(); err != nil || lone.offer.Socket != "" || lone.offer.KernelID != [32]byte{} {
+	if err := lone.Close(); err != nil || lone.offer.KernelID != [32]byte{} {
 		t.Errorf("%+v without Unix sockets, %v", lone.offer, err)
 	}
 }

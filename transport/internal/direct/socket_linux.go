@@ -15,28 +15,19 @@ import (
 )
 
 // kernelID returns a hash that is equal on processes of one kernel, one network namespace and one
-// user; it returns false if the system does not report these.
-func kernelID() ([32]byte, bool) {
+// user. It is zero if the system does not report these.
+func kernelID() [32]byte {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return [32]byte{}, false
+	space, err2 := os.Readlink("/proc/self/ns/net")
+	if err != nil || err2 != nil {
+		return [32]byte{}
 	}
-	space, err := os.Readlink("/proc/self/ns/net")
-	if err != nil {
-		return [32]byte{}, false
-	}
-	return sha256.Sum256(fmt.Appendf(nil, "elrun site\n%s\n%s\n%d\n", boot, space, os.Getuid())), true
+	return sha256.Sum256(fmt.Appendf(nil, "elrun site\n%s\n%s\n%d\n", boot, space, os.Getuid()))
 }
 
-// ListenAbstract listens at a Unix socket in the abstract namespace. The kernel removes it when the
-// process ends.
-func ListenAbstract(name string) (net.Listener, error) {
-	return net.Listen("unix", "@"+name)
-}
-
-// CheckUser fails unless the other end of a Unix socket belongs to the same user. Other connections
+// checkUser fails unless the other end of a Unix socket belongs to the same user. Other connections
 // pass.
-func CheckUser(sock net.Conn) error {
+func checkUser(sock net.Conn) error {
 	s, ok := sock.(*net.UnixConn)
 	if !ok {
 		return nil

@@ -9,14 +9,11 @@ import (
 	"time"
 )
 
-// kernelID returns false: the ID is needed for abstract sockets only.
-func kernelID() ([32]byte, bool) { return [32]byte{}, false }
+// kernelID returns zero: the ID is needed for abstract sockets only.
+func kernelID() [32]byte { return [32]byte{} }
 
-// ListenAbstract fails: the system has no abstract Unix sockets.
-func ListenAbstract(string) (net.Listener, error) { return nil, errors.ErrUnsupported }
-
-// CheckUser checks nothing.
-func CheckUser(net.Conn) error { return nil }
+// checkUser checks nothing.
+func checkUser(net.Conn) error { return nil }
 
 // avoidBBR does nothing.
 func avoidBBR(string, string, syscall.RawConn) error { return nil }

@@ -14,9 +14,9 @@ const (
 	numberSize = 16
 	keySize    = 32
 	proofSize  = sha256.Size
-	// helloSize is the length of the first message on a connection: a number, and the number of
-	// connections.
-	helloSize = numberSize + 1
+	// greetingSize is the length of the first message on a connection: a number, and the number of
+	// connections, or hostStream.
+	greetingSize = numberSize + 1
 )
 
 // Ticket lets one peer connect once. It is sent to that peer over an encrypted connection. On the
@@ -26,6 +26,8 @@ const (
 type Ticket struct {
 	Number [numberSize]byte // names the Wait; may be seen by others
 	Key    [keySize]byte    // secret of the two peers
+
+	claim string // of a stream within the host: what the dialler sends after the number
 }
 
 // NewTicket returns a fresh random ticket.
@@ -43,8 +45,8 @@ const (
 	numberLabel = "elrun direct number"
 )
 
-// errProof means that the other side does not hold the ticket's key.
-var errProof = errors.New("the other side does not hold the ticket")
+// ErrProof means that the other side does not hold the key.
+var ErrProof = errors.New("the other side does not hold the key")
 
 // number returns the number of connection i of several. An observer of one number cannot compute
 // the others.
@@ -62,14 +64,17 @@ func (t *Ticket) proof(label string) []byte {
 	return m.Sum(nil)
 }
 
-// check reads and checks the other side's proof, in constant time.
-func (t *Ticket) check(r io.Reader, label string) error {
+// check reads the other side's proof, and returns the index of its label. The comparison takes
+// constant time.
+func (t *Ticket) check(r io.Reader, labels ...string) (int, error) {
 	var got [proofSize]byte
 	if _, err := io.ReadFull(r, got[:]); err != nil {
-		return fmt.Errorf("read proof: %w", err)
+		return 0, fmt.Errorf("read proof: %w", err)
 	}
-	if !hmac.Equal(got[:], t.proof(label)) {
-		return errProof
+	for i, l := range labels {
+		if hmac.Equal(got[:], t.proof(l)) {
+			return i, nil
+		}
 	}
-	return nil
+	return 0, ErrProof
 }

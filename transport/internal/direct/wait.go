@@ -33,19 +33,6 @@ type result struct {
 	err  error
 }
 
-// Expect expects the holder of a ticket from now until Cancel, which the caller must call. If cfg
-// is not nil, connections over TCP must use TLS.
-func (p *Port) Expect(t Ticket, cfg *tls.Config) *Wait {
-	w := &Wait{port: p, ticket: t, tls: cfg, results: make(chan result, 1)}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range maxStripes {
-		p.expected[t.number(i)] = expectation{w, i}
-	}
-	p.expected[t.measureNumber()] = expectation{w, measuring}
-	return w
-}
-
 // Wait waits for the connection, which the caller then owns. It fails when ctx ends, when the port
 // closes, and if the other side does not hold the ticket.
 func (w *Wait) Wait(ctx context.Context) (*Conn, error) {
@@ -121,12 +108,12 @@ func (w *Wait) authenticate() (*Conn, error) {
 	c := newConn(newBundle(w.socks))
 	err := c.SetDeadline(time.Now().Add(proveTime))
 	// A Unix socket needs no encryption: the kernel passes its bytes within the host, and
-	// CheckUser has checked the user of the other process.
-	if err == nil && w.tls != nil && !c.unix() {
+	// checkUser has checked the user of the other process.
+	if err == nil && w.tls != nil && !isUnix(c.sock) {
 		err = c.encrypt(func(below net.Conn) *tls.Conn { return tls.Server(below, w.tls) })
 	}
 	if err == nil {
-		err = w.ticket.check(c, dialLabel)
+		_, err = w.ticket.check(c, dialLabel)
 	}
 	if err == nil {
 		_, err = c.Write(w.ticket.proof(waitLabel))
