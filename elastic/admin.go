@@ -27,7 +27,7 @@ type Admin struct{ g *Group }
 // block.
 func (a Admin) Begin(first []Member) {
 	if a.g.made() {
-		a.g.endWait(anewError{first})
+		a.g.orders.endWait(anewError{first})
 	}
 }
 
@@ -37,13 +37,13 @@ func (a Admin) Begin(first []Member) {
 // it meanwhile. A peer that was put out and is about to get another identity answers with that one.
 func (a Admin) Again() bool {
 	for a.g.made() {
-		d, open := a.g.current(), a.g.isOpen()
-		held, ok := ask(&d.loop, func() bool {
-			d.status.set(func(s *status) { s.held = s.phase == outside })
-			return d.status.held()
+		d, open := a.g.current(), a.g.identity.isOpen()
+		paused, ok := ask(&d.loop, func() bool {
+			d.status.set(func(s *status) { s.paused = s.phase == outside })
+			return d.status.paused()
 		})
 		if ok || !open {
-			return held
+			return paused
 		}
 		<-time.After(tickPeriod) // this identity has ended, and another one follows
 	}
@@ -54,7 +54,7 @@ func (a Admin) Again() bool {
 func (a Admin) Resume() {
 	if a.g.made() {
 		d := a.g.current()
-		d.loop.do(func() { d.status.set(func(s *status) { s.held = false }) })
+		d.loop.do(func() { d.status.set(func(s *status) { s.paused = false }) })
 	}
 }
 
@@ -62,7 +62,7 @@ func (a Admin) Resume() {
 // ErrNoView. Abort does not block.
 func (a Admin) Abort(why string) {
 	if a.g.made() {
-		a.g.endWait(fmt.Errorf("%w: %s", ErrNoView, why))
+		a.g.orders.endWait(fmt.Errorf("%w: %s", ErrNoView, why))
 	}
 }
 
@@ -70,7 +70,7 @@ func (a Admin) Abort(why string) {
 // block.
 func (a Admin) Finished() {
 	if a.g.made() {
-		a.g.endWait(ErrFinished)
+		a.g.orders.endWait(ErrFinished)
 	}
 }
 
@@ -94,8 +94,8 @@ func (a Admin) Heard() map[ID]time.Duration {
 	}
 	out, ok := ask(&d.loop, func() map[ID]time.Duration {
 		out := make(map[ID]time.Duration)
-		for _, id := range d.watched() {
-			if p := d.peerOf(id); p != nil && p.spoke {
+		for _, id := range d.roster.watched() {
+			if p := d.roster.peerOf(id); p != nil && p.spoke {
 				out[id] = max(0, time.Since(p.last))
 			}
 		}
@@ -117,7 +117,7 @@ func (a Admin) Issue(ctx context.Context, grant Grant) error {
 		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
 	}
 	can := func(d *driver) error { return d.m.View().CanGrant(mg) }
-	return a.g.agree(ctx, what, can, member.Issue{Grant: mg}, func(v View) bool {
+	return a.g.identity.agree(ctx, what, can, member.Issue{Grant: mg}, func(v View) bool {
 		_, ok := v.Grant(grant.Key)
 		return ok
 	})
@@ -132,12 +132,12 @@ func (a Admin) Revoke(ctx context.Context, key ID) error {
 		return fmt.Errorf("elastic: %s: %w", what, errNoGroup)
 	}
 	can := func(d *driver) error {
-		if _, ok := d.view.Grant(key); !ok {
+		if _, ok := d.roster.view.Grant(key); !ok {
 			return errors.New("there is no such grant, or it has expired")
 		}
 		return nil
 	}
-	return a.g.agree(ctx, what, can, member.Revoke{Key: member.ID(key)}, func(v View) bool {
+	return a.g.identity.agree(ctx, what, can, member.Revoke{Key: member.ID(key)}, func(v View) bool {
 		grant, ok := v.Grant(key)
 		return !ok || grant.Revoked
 	})
@@ -157,12 +157,12 @@ func (a Admin) Kick(ctx context.Context, id ID) error {
 		switch {
 		case id == d.ep.Self.ID:
 			return errors.New("a peer cannot kick itself: ask another member, or let it leave")
-		case len(d.view.Barred) == member.MaxBarred:
+		case len(d.roster.view.Barred) == member.MaxBarred:
 			return fmt.Errorf("%d peers have been kicked, which is the limit", member.MaxBarred)
 		}
 		return nil
 	}
-	return a.g.agree(ctx, what, can, member.Kick{Peer: member.ID(id)}, func(v View) bool {
+	return a.g.identity.agree(ctx, what, can, member.Kick{Peer: member.ID(id)}, func(v View) bool {
 		return slices.Contains(v.Barred, id)
 	})
 }
@@ -192,7 +192,7 @@ func (a Admin) Returns(match func(ID) bool) (e Entry, ok bool) {
 func (i *identity) agree(ctx context.Context, what string, can func(*driver) error, e member.Event, done func(View) bool) error {
 	d := i.current()
 	err, ok := ask(&d.loop, func() error {
-		if d.m == nil || d.view.Rank(d.ep.Self.ID) < 0 {
+		if d.m == nil || d.roster.view.Rank(d.ep.Self.ID) < 0 {
 			return errors.New("this peer is no member")
 		}
 		if err := can(d); err != nil {

@@ -127,42 +127,42 @@ type decision struct {
 	coming []Member // other newcomers with which the newcomer has to connect
 }
 
-// admission decides which newcomers are admitted, and helps them to connect with the members. The
+// admitter decides which newcomers are admitted, and helps them to connect with the members. The
 // driver's goroutine owns it. Other goroutines call judge and approve, which run the decision in
 // the driver's goroutine.
-type admission struct {
-	newcomers
-	cfg      *Config // MinPeers
-	relay    bool    // this member may use relays
-	members  *roster
-	launcher *singleLauncher
-	out      *sendQueues
-	loop     *eventLoop
-	network  Network
-	dialer   reverseDialer // attempts to connect with newcomers that cannot connect with this member
+type admitter struct {
+	newcomers newcomers
+	cfg       *Config // MinPeers
+	relay     bool    // this member may use relays
+	members   *roster
+	launcher  *singleLauncher
+	out       *sendQueues
+	loop      *eventLoop
+	network   Network
+	dialer    reverseDialer // attempts to connect with newcomers that cannot connect with this member
 }
 
 // asked handles a newcomer's request to join, which the membership machine has received. It admits
 // the newcomer if the newcomer has a valid approval.
-func (a *admission) asked(r member.Request) {
+func (a *admitter) asked(r member.Request) {
 	id := ID(r.Member.ID)
-	if !a.isApproved(id) {
+	if !a.newcomers.isApproved(id) {
 		return // the newcomer has no approval, or the approval has expired; the newcomer repeats the request
 	}
-	e := a.approved[id].entry
+	e := a.newcomers.approved[id].entry
 	r.Member.By, r.Member.Was = member.ID(e.By), member.ID(e.Was)
 	a.launcher.admit(a.members, r)
 }
 
 // decide calls the function decides in the driver's goroutine. If the function returns nil, decide
 // approves the author of the offer. The decision also lists other newcomers.
-func (a *admission) decide(o offer, e Entry, decides func() error) decision {
+func (a *admitter) decide(o offer, e Entry, decides func() error) decision {
 	made, ok := ask(a.loop, func() decision {
 		met := a.hostsOf(o.Met)
-		a.hear(o, met)
-		answer := decision{decides(), a.coming(o, met)}
+		a.newcomers.hear(o, met)
+		answer := decision{decides(), a.newcomers.coming(o, met)}
 		if answer.err == nil {
-			a.note(o, e)
+			a.newcomers.note(o, e)
 		}
 		return answer
 	})
@@ -173,7 +173,7 @@ func (a *admission) decide(o offer, e Entry, decides func() error) decision {
 }
 
 // judge decides whether a newcomer that is level is admitted, and if so approves it.
-func (a *admission) judge(o offer, e Entry, judge Judge) decision {
+func (a *admitter) judge(o offer, e Entry, judge Judge) decision {
 	return a.decide(o, e, func() error {
 		a.requestReverseDials(o)
 		return a.weigh(o, judge)
@@ -182,20 +182,20 @@ func (a *admission) judge(o offer, e Entry, judge Judge) decision {
 
 // approve renews the approval of a newcomer that a member has admitted. It refuses if another
 // newcomer was admitted meanwhile and the two newcomers have not connected.
-func (a *admission) approve(o offer, e Entry) decision {
+func (a *admitter) approve(o offer, e Entry) decision {
 	return a.decide(o, e, func() error { return a.unproven(o) })
 }
 
 // weigh decides whether a newcomer that is level is admitted. It runs in the driver's goroutine: if
 // two newcomers ask at the same time, the Judge sees the first in Coming when it judges the second.
 // A newcomer without which the job cannot go on is admitted without asking the Judge.
-func (a *admission) weigh(o offer, judge Judge) error {
+func (a *admitter) weigh(o offer, judge Judge) error {
 	x := Application{Candidate: o.Candidate, Near: true}
 	// The loop also drops expired approvals.
-	for id, other := range a.approved {
+	for id, other := range a.newcomers.approved {
 		switch {
-		case !a.isApproved(id):
-			delete(a.approved, id)
+		case !a.newcomers.isApproved(id):
+			delete(a.newcomers.approved, id)
 		case id != o.Member.ID:
 			x.Coming = append(x.Coming, other.candidate)
 		}
@@ -286,12 +286,12 @@ func (o offer) linked(met map[string]bool, a applicant) bool {
 
 // hostsOf returns the hosts of peers that a newcomer has reached, by Member.hostKey. Peers that
 // this member does not know are ignored.
-func (a *admission) hostsOf(met []ID) map[string]bool {
+func (a *admitter) hostsOf(met []ID) map[string]bool {
 	hosts := make(map[string]bool, len(met))
 	for _, id := range met {
 		if rank := a.members.view.Rank(id); rank >= 0 {
 			hosts[a.members.view.Members[rank].hostKey()] = true
-		} else if other, ok := a.applicants[id]; ok {
+		} else if other, ok := a.newcomers.applicants[id]; ok {
 			hosts[other.member.hostKey()] = true
 		}
 	}
@@ -301,7 +301,7 @@ func (a *admission) hostsOf(met []ID) map[string]bool {
 // unproven returns an error if the author of an offer would be in a pair that is not proven. The
 // error is errUnreachable if the two peers cannot connect, as far as this member knows, and
 // otherwise ErrNotYet. A newcomer that the job needs in order to go on gets no error.
-func (a *admission) unproven(o offer) error {
+func (a *admitter) unproven(o offer) error {
 	if a.members.quorumLost {
 		return nil
 	}
@@ -321,10 +321,10 @@ func (a *admission) unproven(o offer) error {
 			wait = errUnmet(m)
 		}
 	}
-	for id := range a.approved {
-		other, ok := a.applicants[id]
+	for id := range a.newcomers.approved {
+		other, ok := a.newcomers.applicants[id]
 		switch {
-		case !ok || id == o.Member.ID || !a.isApproved(id) || o.linked(met, other):
+		case !ok || id == o.Member.ID || !a.newcomers.isApproved(id) || o.linked(met, other):
 		case slices.Contains(o.Unreached, id):
 			return errCutOff(other.member)
 		default:
@@ -349,7 +349,7 @@ func errUnmet(m Member) error {
 }
 
 // requestReverseDials asks the members that a newcomer cannot reach to dial the newcomer.
-func (a *admission) requestReverseDials(o offer) {
+func (a *admitter) requestReverseDials(o offer) {
 	m, err := toMember(o.Member)
 	if err != nil {
 		return
@@ -371,7 +371,7 @@ const (
 
 // dialBack connects with a newcomer that cannot connect with this member, in the background. The
 // newcomer then proves its right to join over that connection.
-func (a *admission) dialBack(c reverseDial) {
+func (a *admitter) dialBack(c reverseDial) {
 	m := fromMember(member.Member{ID: member.ID(c.ID), Info: c.Info})
 	if !a.members.isMember(m.ID) && m.ID != a.members.self.ID {
 		a.dialer.dial(a.loop, a.network, m)

@@ -184,7 +184,7 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 		return l.mistake("%w", err)
 	}
 	mine := record{samples: int64(t.samples), micros: l.measure(t), stale: s.Stale(), stop: t.stop,
-		cheap: g.digests.cheap(time.Now()), logs: l.logs(t), metrics: len(encodeMetrics(metrics))}
+		cheap: g.held.digests.cheap(time.Now()), logs: l.logs(t), metrics: len(encodeMetrics(metrics))}
 	// due has the same value at all members, and their loops are over at the same step. So either
 	// all members compare digests or none does.
 	if d.due || l.over() {
@@ -374,8 +374,8 @@ func (l *loop) measure(t *Turn) int64 {
 
 // digest computes the digest of the state into a record, unless this peer is alone.
 func (l *loop) digest(r *record) (err error) {
-	if len(l.group.using().View.Members) > 1 {
-		r.digest, err = l.group.heldState.digest()
+	if len(l.group.sessions.using().View.Members) > 1 {
+		r.digest, err = l.group.held.digest()
 	}
 	return err
 }
@@ -460,10 +460,10 @@ func (l *loops) ordinal() int { return len(l.untils) }
 // follows returns an error if the loop next cannot continue the earlier loops.
 func (l *loops) follows(next *loop, settings []Setting) error {
 	switch g := next.group; {
-	case differ(g.settings, settings) != "":
-		return fmt.Errorf("a later loop must have the same options and the same kind of state as the first: %s", differ(g.settings, settings))
-	case next.state.Step() < g.state.Step():
-		return fmt.Errorf("the state is at step %d, but the group has committed step %d: give a later loop the committed state", next.state.Step(), g.state.Step())
+	case differ(g.held.settings, settings) != "":
+		return fmt.Errorf("a later loop must have the same options and the same kind of state as the first: %s", differ(g.held.settings, settings))
+	case next.state.Step() < g.held.state.Step():
+		return fmt.Errorf("the state is at step %d, but the group has committed step %d: give a later loop the committed state", next.state.Step(), g.held.state.Step())
 	}
 	return nil
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// unprovenCase changes an admission and the offer of a newcomer that has reached all members.
+// unprovenCase changes an admitter and the offer of a newcomer that has reached all members.
 type unprovenCase struct {
-	change func(a *admission, o *offer)
+	change func(a *admitter, o *offer)
 	want   error
 }
 
@@ -19,28 +19,28 @@ type unprovenCase struct {
 // has not tried yet, and with errUnreachable if the two cannot connect.
 func TestUnproven(t *testing.T) {
 	checkUnproven(t, map[string]unprovenCase{
-		"all are reached":       {func(*admission, *offer) {}, nil},
-		"cut off":               {func(_ *admission, o *offer) { o.Unreached = []ID{"001"} }, errUnreachable},
-		"cut off from the lost": {func(a *admission, o *offer) { o.Unreached = []ID{"001"}; a.members.peers["001"].suspected = "silent" }, nil},
-		"a new member":          {func(_ *admission, o *offer) { o.Met = []ID{"001"} }, ErrNotYet},
-		"a new one, beside":     {func(a *admission, o *offer) { o.Met = []ID{"001"}; a.members.view.Members[2].Host = "h" }, nil},
-		"a new one, by a relay": {func(a *admission, o *offer) { o.Met, o.Relay, a.relay = []ID{"001"}, true, true }, nil},
-		"a new one, no relay":   {func(_ *admission, o *offer) { o.Met, o.Relay = []ID{"001"}, true }, ErrNotYet},
-		"a host by its first": {func(a *admission, o *offer) {
+		"all are reached":       {func(*admitter, *offer) {}, nil},
+		"cut off":               {func(_ *admitter, o *offer) { o.Unreached = []ID{"001"} }, errUnreachable},
+		"cut off from the lost": {func(a *admitter, o *offer) { o.Unreached = []ID{"001"}; a.members.peers["001"].suspected = "silent" }, nil},
+		"a new member":          {func(_ *admitter, o *offer) { o.Met = []ID{"001"} }, ErrNotYet},
+		"a new one, beside":     {func(a *admitter, o *offer) { o.Met = []ID{"001"}; a.members.view.Members[2].Host = "h" }, nil},
+		"a new one, by a relay": {func(a *admitter, o *offer) { o.Met, o.Relay, a.relay = []ID{"001"}, true, true }, nil},
+		"a new one, no relay":   {func(_ *admitter, o *offer) { o.Met, o.Relay = []ID{"001"}, true }, ErrNotYet},
+		"a host by its first": {func(a *admitter, o *offer) {
 			o.Met, a.members.view.Members[1].Host, a.members.view.Members[2].Host = []ID{"001"}, "g", "g"
 		}, nil},
-		"a host, but not this one": {func(a *admission, o *offer) {
+		"a host, but not this one": {func(a *admitter, o *offer) {
 			o.Met, o.Unreached = []ID{"001"}, []ID{"002"}
 			a.members.view.Members[1].Host, a.members.view.Members[2].Host = "g", "g"
 		}, errUnreachable},
-		"one more is gone": {func(_ *admission, o *offer) { o.Met = append(o.Met, "gone") }, nil},
-		"an old list":      {func(_ *admission, o *offer) { o.Met = []ID{"gone"} }, ErrNotYet},
-		"all are tried": {func(a *admission, o *offer) {
+		"one more is gone": {func(_ *admitter, o *offer) { o.Met = append(o.Met, "gone") }, nil},
+		"an old list":      {func(_ *admitter, o *offer) { o.Met = []ID{"gone"} }, ErrNotYet},
+		"all are tried": {func(a *admitter, o *offer) {
 			now := a.members.view.Hash()
 			o.Met, o.Tried = nil, now[:]
 		}, nil},
-		"all of another view are tried": {func(_ *admission, o *offer) { o.Met, o.Tried = nil, []byte("another view") }, ErrNotYet},
-		"no quorum":                     {func(a *admission, o *offer) { o.Met, a.members.quorumLost = nil, true }, nil},
+		"all of another view are tried": {func(_ *admitter, o *offer) { o.Met, o.Tried = nil, []byte("another view") }, ErrNotYet},
+		"no quorum":                     {func(a *admitter, o *offer) { o.Met, a.members.quorumLost = nil, true }, nil},
 	})
 }
 
@@ -48,38 +48,38 @@ func TestUnproven(t *testing.T) {
 // way.
 func TestUnprovenNewcomers(t *testing.T) {
 	checkUnproven(t, map[string]unprovenCase{
-		"another newcomer":    {func(a *admission, _ *offer) { a.note(other(), Entry{}) }, ErrNotYet},
-		"one that it has met": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Met = append(o.Met, "other") }, nil},
-		"one that has met it": {func(a *admission, _ *offer) {
-			a.note(other(), Entry{})
-			a.hear(offer{Member: other().Member, Met: []ID{"new"}}, nil)
+		"another newcomer":    {func(a *admitter, _ *offer) { a.newcomers.note(other(), Entry{}) }, ErrNotYet},
+		"one that it has met": {func(a *admitter, o *offer) { a.newcomers.note(other(), Entry{}); o.Met = append(o.Met, "other") }, nil},
+		"one that has met it": {func(a *admitter, _ *offer) {
+			a.newcomers.note(other(), Entry{})
+			a.newcomers.hear(offer{Member: other().Member, Met: []ID{"new"}}, nil)
 		}, nil},
-		"the host of one": {func(a *admission, o *offer) {
-			a.hear(offer{Member: Member{ID: "mate", Host: "elsewhere"}}, nil)
-			a.note(other(), Entry{})
+		"the host of one": {func(a *admitter, o *offer) {
+			a.newcomers.hear(offer{Member: Member{ID: "mate", Host: "elsewhere"}}, nil)
+			a.newcomers.note(other(), Entry{})
 			o.Met = append(o.Met, "mate")
 		}, nil},
-		"the host of one, but not this one": {func(a *admission, o *offer) {
-			a.hear(offer{Member: Member{ID: "mate", Host: "elsewhere"}}, nil)
-			a.note(other(), Entry{})
+		"the host of one, but not this one": {func(a *admitter, o *offer) {
+			a.newcomers.hear(offer{Member: Member{ID: "mate", Host: "elsewhere"}}, nil)
+			a.newcomers.note(other(), Entry{})
 			o.Met, o.Unreached = append(o.Met, "mate"), []ID{"other"}
 		}, errUnreachable},
-		"one whose host has met it": {func(a *admission, _ *offer) {
-			a.hear(other(), map[string]bool{"name h": true})
-			a.note(other(), Entry{})
+		"one whose host has met it": {func(a *admitter, _ *offer) {
+			a.newcomers.hear(other(), map[string]bool{"name h": true})
+			a.newcomers.note(other(), Entry{})
 		}, nil},
-		"one cut off": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Unreached = []ID{"other"} }, errUnreachable},
-		"one beside":  {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Member.Host = "elsewhere" }, nil},
-		"one by a relay": {func(a *admission, o *offer) {
+		"one cut off": {func(a *admitter, o *offer) { a.newcomers.note(other(), Entry{}); o.Unreached = []ID{"other"} }, errUnreachable},
+		"one beside":  {func(a *admitter, o *offer) { a.newcomers.note(other(), Entry{}); o.Member.Host = "elsewhere" }, nil},
+		"one by a relay": {func(a *admitter, o *offer) {
 			o.Relay = true
 			x := other()
 			x.Relay = true
-			a.hear(x, nil)
-			a.note(x, Entry{})
+			a.newcomers.hear(x, nil)
+			a.newcomers.note(x, Entry{})
 		}, nil},
-		"one that is not let in":  {func(*admission, *offer) {}, nil},
-		"one that comes no more":  {func(a *admission, _ *offer) { a.note(other(), Entry{}); <-time.After(minLease) }, nil},
-		"a member and a newcomer": {func(a *admission, o *offer) { a.note(other(), Entry{}); o.Unreached = []ID{"001"} }, errUnreachable},
+		"one that is not let in":  {func(*admitter, *offer) {}, nil},
+		"one that comes no more":  {func(a *admitter, _ *offer) { a.newcomers.note(other(), Entry{}); <-time.After(minLease) }, nil},
+		"a member and a newcomer": {func(a *admitter, o *offer) { a.newcomers.note(other(), Entry{}); o.Unreached = []ID{"001"} }, errUnreachable},
 	})
 }
 
@@ -88,8 +88,8 @@ func checkUnproven(t *testing.T, cases map[string]unprovenCase) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range cases {
-			a, o := testAdmission(t, 3), offer{Member: Member{ID: "new", Host: "h"}, Met: []ID{"001", "002"}}
-			a.hear(other(), nil)
+			a, o := testAdmitter(t, 3), offer{Member: Member{ID: "new", Host: "h"}, Met: []ID{"001", "002"}}
+			a.newcomers.hear(other(), nil)
 			c.change(a, &o)
 			err := a.unproven(o)
 			if (err == nil) != (c.want == nil) || c.want != nil && !errors.Is(err, c.want) {
@@ -103,14 +103,14 @@ func checkUnproven(t *testing.T, cases map[string]unprovenCase) {
 // has not connected. It prefers newcomers that the first newcomer has not tried in vain to reach.
 func TestComing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := testAdmission(t, 3)
+		a := testAdmitter(t, 3)
 		for _, m := range []Member{{ID: "a1", Host: "a"}, {ID: "a2", Host: "a"}, {ID: "b1", Host: "b"}, {ID: "b2", Host: "b"}, {ID: "c1", Host: "c"},
 			{ID: "unknown1"}, {ID: "unknown2"}, {ID: "mate", Host: "h"}} {
-			a.hear(offer{Member: m}, nil)
+			a.newcomers.hear(offer{Member: m}, nil)
 		}
 		o := offer{Member: Member{ID: "new", Host: "h"}, Met: []ID{"b2"}, Unreached: []ID{"a1", "c1"}}
 		var got []ID
-		for _, m := range a.coming(o, a.hostsOf(o.Met)) {
+		for _, m := range a.newcomers.coming(o, a.hostsOf(o.Met)) {
 			got = append(got, m.ID)
 		}
 		if want := []ID{"a2", "c1", "unknown1", "unknown2"}; !slices.Equal(got, want) {
@@ -126,9 +126,9 @@ func other() offer { return offer{Member: Member{ID: "other", Host: "elsewhere"}
 // connected. The reply introduces the other newcomer.
 func TestApprovalIsNotRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := calledAdmission(t)
+		a := calledAdmitter(t)
 		o := offer{Member: Member{ID: "new"}, Met: []ID{"001", "002"}, Admitted: true}
-		if got := a.approve(o, Entry{}); got.err != nil || len(got.coming) != 0 || !a.isApproved("new") {
+		if got := a.approve(o, Entry{}); got.err != nil || len(got.coming) != 0 || !a.newcomers.isApproved("new") {
 			t.Errorf("the first: %+v", got)
 		}
 		<-time.After(minLease)
@@ -136,33 +136,33 @@ func TestApprovalIsNotRenewed(t *testing.T) {
 			t.Errorf("the second: %+v", got)
 		}
 		got := a.approve(o, Entry{})
-		if !errors.Is(got.err, ErrNotYet) || len(got.coming) != 1 || got.coming[0].ID != "other" || a.isApproved("new") {
+		if !errors.Is(got.err, ErrNotYet) || len(got.coming) != 1 || got.coming[0].ID != "other" || a.newcomers.isApproved("new") {
 			t.Errorf("the first again: %+v", got)
 		}
 		o.Met = append(o.Met, "other")
-		if got := a.approve(o, Entry{}); got.err != nil || len(got.coming) != 0 || !a.isApproved("new") {
+		if got := a.approve(o, Entry{}); got.err != nil || len(got.coming) != 0 || !a.newcomers.isApproved("new") {
 			t.Errorf("once they have connected: %+v", got)
 		}
 	})
 }
 
-// testAdmission returns the admission of a member of a view of n members. No goroutine runs the
+// testAdmitter returns the admitter of a member of a view of n members. No goroutine runs the
 // functions of its event loop.
-func testAdmission(t *testing.T, n int) *admission {
+func testAdmitter(t *testing.T, n int) *admitter {
 	w := wall{sent: make(chan string)}
 	l := newEventLoop()
 	l.cancel()
-	a := &admission{newcomers: newNewcomers(), cfg: new(Config), members: testRoster(n, 0), out: newSendQueues(w), loop: &l, network: w,
+	a := &admitter{newcomers: newNewcomers(), cfg: new(Config), members: testRoster(n, 0), out: newSendQueues(w), loop: &l, network: w,
 		dialer: reverseDialer{running: make(map[ID]bool)}}
 	t.Cleanup(a.out.stop)
 	t.Cleanup(a.dialer.work.Wait)
 	return a
 }
 
-// calledAdmission returns a test admission with a goroutine that runs the functions of its event
+// calledAdmitter returns a test admission with a goroutine that runs the functions of its event
 // loop.
-func calledAdmission(t *testing.T) *admission {
-	a := testAdmission(t, 3)
+func calledAdmitter(t *testing.T) *admitter {
+	a := testAdmitter(t, 3)
 	a.loop.functions = make(chan func())
 	a.loop.ctx, a.loop.cancel = context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -188,7 +188,7 @@ func calledAdmission(t *testing.T) *admission {
 // are no members, are not asked.
 func TestRequestReverseDials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := testAdmission(t, 4)
+		a := testAdmitter(t, 4)
 		a.members.peers["003"].suspected = "silent"
 		at := []string{"/ip4/192.0.2.1/tcp/7"}
 		a.requestReverseDials(offer{Member: Member{ID: "new", Addrs: at}, Unreached: []ID{"002", "003", "stranger", "000"}})
@@ -208,7 +208,7 @@ func TestRequestReverseDials(t *testing.T) {
 // number of newcomers at a time.
 func TestReverseDial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := calledAdmission(t)
+		a := calledAdmitter(t)
 		sent := a.network.(wall).sent
 		for i := range 2 * maxReverseDials {
 			for range 2 {

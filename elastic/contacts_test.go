@@ -10,7 +10,7 @@ import (
 // A newcomer considers the job ended when for desertedAfter all offers have found that no process
 // listens. The time after the last offer does not count.
 func TestDeserted(t *testing.T) {
-	l := &lookout{joiner: &joiner{d: testDriver(t, 1, 0), group: &Group{cfg: Config{RejoinTimeout: time.Hour}}}, last: errors.New("the last")}
+	l := &offerRounds{joiner: &joiner{d: testDriver(t, 1, 0), group: &Group{cfg: Config{RejoinTimeout: time.Hour}}}, last: errors.New("the last")}
 	now := time.Now()
 	l.begun = now
 	gone := answered{member: Member{ID: "a"}, err: ErrGone}

@@ -255,7 +255,7 @@ func (d *driver) receive(from ID, b []byte) {
 	if len(b) == 0 {
 		return
 	}
-	who := d.author(from)
+	who := d.roster.author(from)
 	t, _ := treatmentOf(controlKind(b[0]), who)
 	if t == refused || who == outsider && !d.budget.spend(from) {
 		return
@@ -281,7 +281,7 @@ func (d *driver) receive(from ID, b []byte) {
 		}
 	case controlReverseDial:
 		if c, err := decodeReverseDial(body); err == nil {
-			d.admission.dialBack(c)
+			d.admitter.dialBack(c)
 		}
 	case controlForeignJoin:
 		d.launcher.end()
@@ -293,14 +293,14 @@ func (d *driver) receive(from ID, b []byte) {
 
 // receiveHeartbeat handles a heartbeat.
 func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
-	p := d.peerOf(from)
+	p := d.roster.peerOf(from)
 	if p == nil {
 		// The sender has a right to join but is not in this member's view, so one of the two may
 		// have missed a view. A newcomer (epoch 0) ignores the heartbeat: it contacts only members
 		// that other members have named. But the sender may be a member of the view that admits this
 		// newcomer, and may leave with the next view.
 		switch {
-		case d.view.Epoch > 0:
+		case d.roster.view.Epoch > 0:
 			d.step(member.Met{Peer: member.ID(from)})
 		case t.Ended:
 			d.status.endJob()
@@ -314,7 +314,7 @@ func (d *driver) receiveHeartbeat(from ID, t heartbeat) {
 	if t.Answer && !t.Deaf {
 		d.watcher.answered(from, p)
 	}
-	if t.First != [32]byte{} && d.first != [32]byte{} && t.First != d.first {
+	if t.First != [32]byte{} && d.roster.first != [32]byte{} && t.First != d.roster.first {
 		d.status.set(func(s *status) { s.wrong = errFirst(from) })
 	}
 	d.launcher.confirm(&d.roster)

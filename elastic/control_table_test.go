@@ -30,9 +30,9 @@ func worst(k controlKind) [][]byte {
 
 // effects describes all fields of a driver that messages may change.
 func (d *driver) effects() string {
-	s := fmt.Sprint(d.launcher.on, d.launcher.over, d.launcher.settled, d.launcher.joining, d.report.get().Stalled, d.status.current, d.admission.approved, d.admission.dialer.running, len(d.peers))
-	for _, m := range d.view.Members {
-		if p := d.peerOf(m.ID); p != nil {
+	s := fmt.Sprint(d.launcher.on, d.launcher.over, d.launcher.settled, d.launcher.joining, d.report.get().Stalled, d.status.current, d.admitter.newcomers.approved, d.admitter.dialer.running, len(d.roster.peers))
+	for _, m := range d.roster.view.Members {
+		if p := d.roster.peerOf(m.ID); p != nil {
 			s += fmt.Sprint(m.ID, p.heartbeat, p.suspected, p.silence.last, p.askers, p.helped)
 		}
 	}
@@ -53,7 +53,7 @@ func TestControlOfOutsiders(t *testing.T) {
 				d := testDriver(t, 3, 0)
 				d.launcher.on = true
 				d.launcher.joining = &foreignJoin{noted: make(map[ID]bool)}
-				d.admission.approved = map[ID]approval{"let in": {until: time.Now().Add(minLease)}}
+				d.admitter.newcomers.approved = map[ID]approval{"let in": {until: time.Now().Add(minLease)}}
 				d.status.current.former = []Member{{ID: "put out"}}
 				before := d.effects()
 				for _, b := range slices.Concat(worst(kind), [][]byte{nil}) {

@@ -288,7 +288,7 @@ func (s *swarm) join() *driver {
 		for ctx.Err() == nil {
 			var ids []ID
 			for _, c := range contacts {
-				c.loop.do(func() { c.admission.note(offer{Member: d.ep.Self}, Entry{}) })
+				c.loop.do(func() { c.admitter.newcomers.note(offer{Member: d.ep.Self}, Entry{}) })
 				ids = append(ids, c.ep.Self.ID)
 			}
 			if err := d.ask(ids); err != nil {

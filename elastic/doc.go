@@ -83,7 +83,7 @@ package elastic
 //	           sessions, orders, outcome
 //	driver     the membership of one identity: a goroutine that drives elastic/member
 //	           owned by that goroutine: roster (the view, and a record of each member that
-//	           matters), watcher (which members can be reached), heartbeatSender, admission,
+//	           matters), watcher (which members can be reached), heartbeatSender, admitter,
 //	           singleLauncher, tickClock
 //	           shared, with locks: watchedStatus, selfReport, sendQueues
 //	Endpoint   the network below: control messages, data planes, requests, keys
@@ -142,7 +142,7 @@ package elastic
 //
 // # Level
 //
-// When members enter a session they gather the step that each has committed (level.go). Survivors
+// When members enter a session they gather the step that each has committed (synchronize.go). Survivors
 // differ by at most one step, as a collective call returns nil only after all ranks have
 // contributed to it. A survivor that lags behind receives the update of the step from a member that
 // is ahead, and changes its own state only when it has the whole update.
@@ -152,7 +152,7 @@ package elastic
 // A newcomer makes an offer to the members (offer.go). The members compare the newcomer's settings
 // with their own. If a setting differs, they refuse the newcomer and name the setting. Then the
 // newcomer copies the state while the members go on (joiner.go, elastic/internal/transfer), follows
-// the updates step by step, and requests admission when it is level (joinstate.go). Before a
+// the updates step by step, and requests admission when it is level (follower.go). Before a
 // newcomer is admitted, it has to connect with the members (in a large group, with some members of
 // each host; reach.go). It also has to connect with the newcomers that are admitted at the same
 // time (admission.go). The members' session ends at a boundary between two steps.

@@ -38,17 +38,17 @@ type driver struct {
 	emit func(epoch uint64, body event.Body)
 	out  *sendQueues
 
-	roster
-	tickClock
+	roster     roster                             // the present view, with a record of each member that matters
+	clock      tickClock                          // ticks, and how late they are
 	m          *member.Machine                    // nil until a newcomer is level
 	views      *member.Views                      // cache of recent views for m; if nil, m makes its own cache
 	convert    func(v member.View, old View) View // fromView; a simulation replaces it, to convert each view once for all members
 	launcher   singleLauncher                     // whether one launcher has started all members
 	heartbeats heartbeatSender                    // to the members that watch this one
 	watcher    watcher                            // which members can be reached
-	admission  admission                          // of newcomers
+	admitter   admitter                           // of newcomers
 	budget     budget                             // of control messages of outsiders
-	entry      entry                              // into the next session
+	entry      sessionEntry                       // into the next session
 
 	stable atomic.Int64 // last step that all members have committed
 
@@ -101,9 +101,9 @@ func idleDriver(cfg *Config, ep Endpoint, emit func(uint64, event.Body)) *driver
 		roster: roster{self: ep.Self, peers: make(map[ID]*peer)},
 		loop:   newEventLoop(), status: watchedStatus{changed: make(chan struct{})}}
 	d.launcher = newSingleLauncher(cfg.Sole, d.step, d.out)
-	d.heartbeats = heartbeatSender{&d.roster, &d.tickClock, &d.report, &d.launcher, d.out}
-	d.watcher = watcher{cfg: cfg, network: ep.Network, members: &d.roster, clock: &d.tickClock, heartbeats: &d.heartbeats, out: d.out, step: d.step}
-	d.admission = admission{newcomers: newNewcomers(), cfg: cfg, relay: ep.Relay, members: &d.roster, launcher: &d.launcher, out: d.out,
+	d.heartbeats = heartbeatSender{&d.roster, &d.clock, &d.report, &d.launcher, d.out}
+	d.watcher = watcher{cfg: cfg, network: ep.Network, members: &d.roster, clock: &d.clock, heartbeats: &d.heartbeats, out: d.out, step: d.step}
+	d.admitter = admitter{newcomers: newNewcomers(), cfg: cfg, relay: ep.Relay, members: &d.roster, launcher: &d.launcher, out: d.out,
 		loop: &d.loop, network: ep.Network, dialer: reverseDialer{running: make(map[ID]bool)}}
 	return d
 }
@@ -120,7 +120,7 @@ func (d *driver) begin(first member.View) error {
 	d.launcher.on = d.cfg.Sole
 	d.m.Step(member.Sole{On: d.launcher.on})
 	if len(first.Members) > 1 {
-		d.first = d.convert(first, View{}).Hash()
+		d.roster.first = d.convert(first, View{}).Hash()
 	}
 	return nil
 }
@@ -168,7 +168,7 @@ func (d *driver) run() {
 	span := 1
 	timer := time.NewTimer(tickPeriod)
 	defer timer.Stop()
-	d.ticked = time.Now()
+	d.clock.ticked = time.Now()
 	d.heartbeats.sendDue()
 	events := d.ep.Network.Events()
 	for {
@@ -178,7 +178,7 @@ func (d *driver) run() {
 				events = nil // the network is closed; stop follows
 				continue
 			}
-			if !d.status.held() {
+			if !d.status.paused() {
 				d.happened(e)
 			}
 		case f := <-d.out.failures:
@@ -219,10 +219,10 @@ func (d *driver) happened(e PeerEvent) {
 // time.
 func (d *driver) span() int {
 	switch {
-	case d.entering(), d.m != nil && !d.m.Idle():
+	case d.roster.entering(), d.m != nil && !d.m.Idle():
 		return 1
-	case d.view.Epoch == 0: // nobody waits for a newcomer's heartbeats
-		return slowTicks - d.ticks%slowTicks
+	case d.roster.view.Epoch == 0: // nobody waits for a newcomer's heartbeats
+		return slowTicks - d.clock.ticks%slowTicks
 	}
 	return d.heartbeats.next()
 }
@@ -232,12 +232,12 @@ func (d *driver) span() int {
 func (d *driver) tick(now time.Time, span int) {
 	// A late tick shows that this process did not run: messages of other members may be waiting in
 	// a queue.
-	if late := d.advance(now, span); late > 0 {
-		for _, p := range d.peers {
+	if late := d.clock.advance(now, span); late > 0 {
+		for _, p := range d.roster.peers {
 			p.excuse(late)
 		}
 	}
-	if d.ticks%budgetTicks == 0 {
+	if d.clock.ticks%budgetTicks == 0 {
 		clear(d.budget)
 	}
 	d.watcher.unsuspectAll(now)
@@ -247,7 +247,7 @@ func (d *driver) tick(now time.Time, span int) {
 			d.m.Tick()
 		}
 	}
-	if d.ticks%heartbeatTicks == 0 {
+	if d.clock.ticks%heartbeatTicks == 0 {
 		d.heartbeats.sendDue()
 		d.watcher.judgeAll(now)
 		d.watchEntry(now)
@@ -261,15 +261,15 @@ func (d *driver) tick(now time.Time, span int) {
 // session and reports no reason is asked to step down. A member that was in no session yet may take
 // any time to prepare.
 func (d *driver) watchEntry(now time.Time) {
-	held, due := d.entry.due(now)
+	lasted, due := d.entry.due(now)
 	if !due {
 		return
 	}
 	v := d.entry.view
 	absent := make(map[string][]string) // by phase, the short IDs of the members
 	var phases []string
-	for _, id := range d.watched() {
-		p := d.peerOf(id)
+	for _, id := range d.roster.watched() {
+		p := d.roster.peerOf(id)
 		if v.Rank(id) < 0 || p.heartbeat.Entered >= v.Epoch {
 			continue
 		}
@@ -281,14 +281,14 @@ func (d *driver) watchEntry(now time.Time) {
 			phases = append(phases, phase)
 		}
 		absent[phase] = append(absent[phase], id.Short())
-		if p.heartbeat.Busy == "" && p.heartbeat.Entered > 0 && held >= makeWayAfter {
+		if p.heartbeat.Busy == "" && p.heartbeat.Entered > 0 && lasted >= makeWayAfter {
 			p.blamed = now
 			d.out.send(id, stepDown{Epoch: v.Epoch, Entered: p.heartbeat.Entered}.append(nil))
 		}
 	}
 	for _, phase := range phases {
 		d.emit(v.Epoch, event.Stall{Culprit: strings.Join(absent[phase], ","), Phase: phase,
-			What: fmt.Sprintf("enter epoch %d", v.Epoch), SinceMS: milliseconds(held)})
+			What: fmt.Sprintf("enter epoch %d", v.Epoch), SinceMS: milliseconds(lasted)})
 	}
 }
 
@@ -320,22 +320,22 @@ func encodeMachineMessage(m member.Message) []byte {
 func (d *driver) noticed(n member.Notice) {
 	switch n.Kind {
 	case member.Asked:
-		d.admission.asked(n.Request)
+		d.admitter.asked(n.Request)
 	case member.Decided:
-		d.emit(d.view.Epoch, event.Decided{Why: d.shorten(n.Why, n.Before)})
+		d.emit(d.roster.view.Epoch, event.Decided{Why: d.roster.shorten(n.Why, n.Before)})
 	case member.QuorumLost:
-		again := d.quorumLost
-		d.quorumLost = true
+		again := d.roster.quorumLost
+		d.roster.quorumLost = true
 		d.status.set(func(s *status) { s.gap = &quorumGap{n.Present, n.Needed} })
 		if again {
 			return
 		}
-		d.emit(d.view.Epoch, event.Quorum{State: "lost", Present: n.Present, Needed: n.Needed})
+		d.emit(d.roster.view.Epoch, event.Quorum{State: "lost", Present: n.Present, Needed: n.Needed})
 		d.revoke(fmt.Errorf("too few members: %d present, %d needed", n.Present, n.Needed))
 	case member.QuorumBack:
-		d.quorumLost = false
+		d.roster.quorumLost = false
 		d.status.set(func(s *status) { s.gap = nil })
-		d.emit(d.view.Epoch, event.Quorum{State: "back", Present: n.Present, Needed: n.Needed})
+		d.emit(d.roster.view.Epoch, event.Quorum{State: "back", Present: n.Present, Needed: n.Needed})
 	case member.Left:
 		d.over(left, n)
 	case member.Fenced:
@@ -348,10 +348,10 @@ func (d *driver) noticed(n member.Notice) {
 // entered makes v the present view. It logs the changes, introduces new members to the network before
 // anything is sent to them, and revokes sessions that cannot go on.
 func (d *driver) entered(mv member.View) {
-	old := d.view
+	old := d.roster.view
 	v := d.convert(mv, old)
 	came, left := v.changes(old)
-	d.replace(v)
+	d.roster.replace(v)
 	if _, nobody := d.cfg.Sink.(event.Discard); !nobody {
 		d.emit(v.Epoch, event.View{Members: short(v.Members), Voters: shortIDs(v.Voters), Reason: v.Reason})
 	}
@@ -409,7 +409,7 @@ const maxFormer = 32
 // welcome records new members. The silence of a new member counts from now.
 func (d *driver) welcome(came []Member, later bool) {
 	foreign := func(m Member) bool { return m.Launcher != d.ep.Self.Launcher }
-	if d.view.Epoch > 1 && slices.ContainsFunc(d.view.Members, foreign) {
+	if d.roster.view.Epoch > 1 && slices.ContainsFunc(d.roster.view.Members, foreign) {
 		d.launcher.end()
 		d.launcher.settled = true // the foreign member was admitted only after all members had acknowledged
 	}
@@ -417,34 +417,34 @@ func (d *driver) welcome(came []Member, later bool) {
 		if m.ID == d.ep.Self.ID {
 			continue
 		}
-		d.admission.joined(m.ID)
-		if len(d.view.Members) <= greetedAll {
-			d.peerOf(m.ID)
+		d.admitter.newcomers.joined(m.ID)
+		if len(d.roster.view.Members) <= greetedAll {
+			d.roster.peerOf(m.ID)
 		}
 		if later {
-			d.emit(d.view.Epoch, event.Join{Who: m.ID.Short(), Reason: "admitted"})
+			d.emit(d.roster.view.Epoch, event.Join{Who: m.ID.Short(), Reason: "admitted"})
 		}
 	}
-	watched := d.watched()
+	watched := d.roster.watched()
 	for _, id := range watched {
-		d.peerOf(id)
+		d.roster.peerOf(id)
 	}
 	// In a large group only records that matter are kept, so memory does not grow with the group.
-	if len(d.view.Members) > greetedAll {
-		maps.DeleteFunc(d.peers, func(id ID, p *peer) bool { return p.unremarkable() && !slices.Contains(watched, id) })
+	if len(d.roster.view.Members) > greetedAll {
+		maps.DeleteFunc(d.roster.peers, func(id ID, p *peer) bool { return p.unremarkable() && !slices.Contains(watched, id) })
 	}
 }
 
 // farewell removes the records of the members in gone, and returns the members that were lost or
 // kicked. The members in asked have left at their own request.
 func (d *driver) farewell(gone []Member, asked []member.ID) (lost []Member) {
-	v := d.view
+	v := d.roster.view
 	for _, m := range gone {
-		p := d.peers[m.ID]
+		p := d.roster.peers[m.ID]
 		if p == nil {
 			p = &peer{detector: detector{silence: newSilence(time.Now())}} // this member has no record
 		}
-		delete(d.peers, m.ID)
+		delete(d.roster.peers, m.ID)
 		if p.heartbeat.Ended {
 			d.status.endJob()
 		}
@@ -468,16 +468,16 @@ func (d *driver) farewell(gone []Member, asked []member.ID) (lost []Member) {
 
 // over ends the membership of this identity.
 func (d *driver) over(p phase, n member.Notice) {
-	n.Why = d.shorten(n.Why, n.Before)
+	n.Why = d.roster.shorten(n.Why, n.Before)
 	if p == left && d.report.get().Stalled {
 		p, n.Why = fenced, "stalled: the others waited for this peer, and its program did not call Busy"
 	}
 	switch p { // announceLeave logs a leave, with the step at which this peer ended
 	case fenced:
-		d.emit(d.view.Epoch, event.Fenced{Who: d.ep.Self.ID.Short(), Reason: n.Why})
+		d.emit(d.roster.view.Epoch, event.Fenced{Who: d.ep.Self.ID.Short(), Reason: n.Why})
 		d.revoke(fmt.Errorf("put out of the group: %s", n.Why))
 	case kicked:
-		d.emit(d.view.Epoch, event.Leave{Who: d.ep.Self.ID.Short(), Reason: "kicked"})
+		d.emit(d.roster.view.Epoch, event.Leave{Who: d.ep.Self.ID.Short(), Reason: "kicked"})
 		d.revoke(errors.New("kicked out of the group"))
 	}
 	d.status.set(func(s *status) { s.phase, s.why = p, n.Why })
@@ -488,7 +488,7 @@ func (d *driver) over(p phase, n member.Notice) {
 func (d *driver) stop() {
 	d.loop.cancel()
 	<-d.loop.ended
-	d.admission.dialer.work.Wait()
+	d.admitter.dialer.work.Wait()
 	d.out.stop() // last, as the driver's goroutine starts the goroutines of the queues
 }
 
@@ -512,7 +512,7 @@ func without(members []Member, id ID) []Member {
 // enter records the session in use.
 func (d *driver) enter(s *Session) {
 	d.session.Store(s)
-	d.loop.do(d.agreed)
+	d.loop.do(d.roster.agreed)
 }
 
 // revoke revokes the session, if there is one.
@@ -549,7 +549,7 @@ func (d *driver) reportStall(v View, s collective.Stall) {
 	for _, rank := range s.Culprits {
 		id := v.Members[rank].ID
 		who = append(who, id.Short())
-		p := d.peerOf(id)
+		p := d.roster.peerOf(id)
 		if p == nil {
 			continue
 		}
@@ -583,12 +583,12 @@ const makeWayAfter = 30 * time.Second
 // same members.
 func (d *driver) broken(v View, blamed int) {
 	d.loop.do(func() {
-		if d.view.Epoch != v.Epoch {
+		if d.roster.view.Epoch != v.Epoch {
 			return
 		}
 		if blamed >= 0 && v.Members[blamed].ID != d.ep.Self.ID {
 			id := v.Members[blamed].ID
-			if p := d.peerOf(id); p != nil {
+			if p := d.roster.peerOf(id); p != nil {
 				d.watcher.requireAnswer(id, p, v.Epoch)
 				return
 			}
@@ -616,7 +616,7 @@ func (d *driver) leave(ended bool) {
 // without it.
 func (d *driver) makeWay(y stepDown) {
 	mine := d.report.get()
-	if y.Epoch != d.view.Epoch || mine.Entered > y.Entered || d.entry.waits(y.Epoch) || mine.Busy != "" || mine.Stalled {
+	if y.Epoch != d.roster.view.Epoch || mine.Entered > y.Entered || d.entry.waits(y.Epoch) || mine.Busy != "" || mine.Stalled {
 		return
 	}
 	d.report.stall()
@@ -681,7 +681,7 @@ func (d *driver) mistaken(ctx context.Context, err error) {
 	defer poll.Stop()
 	for d.report.sinceMistake() < mistakeTerm {
 		now, _ := d.status.now()
-		known, ok := ask(&d.loop, d.knowMistake)
+		known, ok := ask(&d.loop, d.roster.knowMistake)
 		if known || !ok || now.phase != inside {
 			return
 		}
@@ -717,8 +717,8 @@ func (d *driver) learnMistake(from ID, text string, found bool) {
 		return
 	}
 	d.report.mistake(text)
-	why := &collective.AbortError{Rank: d.view.Rank(from), Cause: d.report.get().Mistake, Mistake: true}
-	d.emit(d.view.Epoch, event.Mistake{Reason: why.Cause, Found: found})
+	why := &collective.AbortError{Rank: d.roster.view.Rank(from), Cause: d.report.get().Mistake, Mistake: true}
+	d.emit(d.roster.view.Epoch, event.Mistake{Reason: why.Cause, Found: found})
 	d.status.set(func(s *status) { s.wrong = fmt.Errorf("%w: %w", ErrNoView, why) })
 	d.revoke(why)
 	d.heartbeats.sendAll()

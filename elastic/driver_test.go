@@ -41,8 +41,8 @@ func testDriver(t *testing.T, n, self int) *driver {
 	d.roster = *r
 	d.loop.cancel() // there is no goroutine to call functions
 	t.Cleanup(d.out.stop)
-	t.Cleanup(d.admission.dialer.work.Wait)
-	d.status.current.phase, d.status.current.view = inside, d.view
+	t.Cleanup(d.admitter.dialer.work.Wait)
+	d.status.current.phase, d.status.current.view = inside, d.roster.view
 	return d
 }
 
@@ -65,8 +65,8 @@ func testRoster(n, self int) *roster {
 // than the others may receive a view of the others with the epoch of its own view.
 func TestWatchedInAnotherViewOfTheEpoch(t *testing.T) {
 	d := testDriver(t, 5, 0)
-	d.replace(View{Epoch: d.view.Epoch, Members: []Member{d.self, {ID: "other"}}})
-	if got := d.watched(); !slices.Equal(got, []ID{"other"}) {
+	d.roster.replace(View{Epoch: d.roster.view.Epoch, Members: []Member{d.roster.self, {ID: "other"}}})
+	if got := d.roster.watched(); !slices.Equal(got, []ID{"other"}) {
 		t.Errorf("watches %v, which are not the others of the view", got)
 	}
 	d.heartbeats.sendAll()
@@ -81,20 +81,20 @@ func TestWatched(t *testing.T) {
 			by := make(map[ID][]ID)
 			for self := range n {
 				d := testDriver(t, n, self)
-				watched := d.watched()
+				watched := d.roster.watched()
 				if len(watched) != min(n-1, 4) {
 					t.Errorf("member %d of %d watches %v", self, n, watched)
 				}
 				for _, id := range watched {
 					by[id] = append(by[id], d.ep.Self.ID)
 				}
-				if self == n-1 && n > 5 && !slices.Equal(sorted(watched), []ID{"000", "001", d.view.Members[n-3].ID, d.view.Members[n-2].ID}) {
+				if self == n-1 && n > 5 && !slices.Equal(sorted(watched), []ID{"000", "001", d.roster.view.Members[n-3].ID, d.roster.view.Members[n-2].ID}) {
 					t.Errorf("the last of %d watches %v", n, watched)
 				}
 			}
 			for self := range n {
 				d := testDriver(t, n, self)
-				watched := sorted(d.watched())
+				watched := sorted(d.roster.watched())
 				if !slices.Equal(watched, by[d.ep.Self.ID]) {
 					t.Errorf("member %d of %d watches %v and is watched by %v", self, n, watched, by[d.ep.Self.ID])
 				}
@@ -107,7 +107,7 @@ func TestWatched(t *testing.T) {
 func TestSpanOfNewcomer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := testDriver(t, 1, 0)
-		d.view, d.m, d.ticks = View{}, nil, 10
+		d.roster.view, d.m, d.clock.ticks = View{}, nil, 10
 		if got := d.span(); got != slowTicks-10 {
 			t.Errorf("without a machine: %d ticks at once, want %d", got, slowTicks-10)
 		}
@@ -147,11 +147,11 @@ func TestSpan(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			d := testDriver(t, c.members, 0)
-			for _, p := range d.peers {
+			for _, p := range d.roster.peers {
 				p.near = c.near
 			}
 			var all []member.Member
-			for _, m := range d.view.Members {
+			for _, m := range d.roster.view.Members {
 				all = append(all, member.Member{ID: member.ID(m.ID)})
 			}
 			var err error
@@ -161,7 +161,7 @@ func TestSpan(t *testing.T) {
 			if c.work {
 				d.m.Step(member.Kick{Peer: all[1].ID})
 			}
-			d.ticks = c.ticks
+			d.clock.ticks = c.ticks
 			if got := d.span(); got != c.want {
 				t.Errorf("%s: %d ticks at once, want %d", name, got, c.want)
 			}
@@ -174,9 +174,9 @@ func TestOwnLateness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, late := range []time.Duration{tickPeriod, 2 * time.Second, time.Hour} {
 			d := testDriver(t, 2, 0)
-			p := d.peerOf("001")
-			d.ticked = time.Now()
-			now := d.ticked.Add(late)
+			p := d.roster.peerOf("001")
+			d.clock.ticked = time.Now()
+			now := d.clock.ticked.Add(late)
 			d.tick(now, 1)
 			if p.overdue(now, 1) {
 				t.Errorf("a tick that came after %v makes the other one silent", late)
@@ -215,7 +215,7 @@ func TestMakeWayConditions(t *testing.T) {
 			d := testDriver(t, 3, 0)
 			d.report.report = heartbeat{Entered: c.entered, Busy: c.busy}
 			if c.waits {
-				d.entry.begin(d.view, time.Now())
+				d.entry.begin(d.roster.view, time.Now())
 			}
 			d.receive(c.from, c.request.append(nil))
 			if got := d.report.get().Stalled; got != c.want {
@@ -296,7 +296,7 @@ func TestGone(t *testing.T) {
 func TestVouchesForAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := testDriver(t, 3, 0)
-		p := d.peerOf("001")
+		p := d.roster.peerOf("001")
 		for _, c := range []struct {
 			heartbeat heartbeat
 			want      bool
@@ -322,8 +322,8 @@ func TestNewcomersLearnOfTheEnd(t *testing.T) {
 			d.report.leave(true)
 		}
 		newcomer := Member{ID: "new"}
-		v := member.View{Epoch: d.view.Epoch + 1}
-		for _, m := range append(slices.Clone(d.view.Members), newcomer) {
+		v := member.View{Epoch: d.roster.view.Epoch + 1}
+		for _, m := range append(slices.Clone(d.roster.view.Members), newcomer) {
 			one, err := toMember(m)
 			if err != nil {
 				t.Fatal(err)
@@ -337,7 +337,7 @@ func TestNewcomersLearnOfTheEnd(t *testing.T) {
 		late := testDriver(t, 2, 0)
 		late.roster = roster{self: newcomer, peers: make(map[ID]*peer)}
 		for _, h := range d.heartbeats.sent(t, newcomer.ID) {
-			late.receiveHeartbeat(d.self.ID, h)
+			late.receiveHeartbeat(d.roster.self.ID, h)
 		}
 		if s, _ := late.status.now(); s.ended != leaving {
 			t.Errorf("leaving %v: for the newcomer the end of the job is %v", leaving, s.ended)

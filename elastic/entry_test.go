@@ -15,15 +15,15 @@ import (
 // members are asked to step down.
 func TestEntryReports(t *testing.T) {
 	begun := time.Unix(1000, 0)
-	var e entry
+	var e sessionEntry
 	if _, due := e.due(begun.Add(time.Hour)); due || e.waits(0) || e.under(0) {
 		t.Errorf("a member that enters no session reports, or waits: %+v", e)
 	}
 	e.begin(View{Epoch: 3}, begun)
 	var at []time.Duration
 	for d := time.Duration(0); d < 3*time.Minute; d += 500 * time.Millisecond {
-		if held, due := e.due(begun.Add(d)); due {
-			at = append(at, held)
+		if lasted, due := e.due(begun.Add(d)); due {
+			at = append(at, lasted)
 		}
 	}
 	want := []time.Duration{1500 * time.Millisecond, 3 * time.Second, 6 * time.Second, 12 * time.Second, 24 * time.Second, makeWayAfter,
@@ -48,7 +48,7 @@ func TestAbsentIsAskedToMakeWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			absent heartbeat
-			held   time.Duration
+			lasted time.Duration
 			phase  string // in the event; empty for no event
 			asked  bool
 		}{
@@ -62,14 +62,14 @@ func TestAbsentIsAskedToMakeWay(t *testing.T) {
 			var got []event.Body
 			d.emit = func(_ uint64, b event.Body) { got = append(got, b) }
 			for _, id := range []ID{"001", "002"} {
-				d.peerOf(id).heartbeat.Entered = 3
+				d.roster.peerOf(id).heartbeat.Entered = 3
 			}
-			d.peerOf("003").heartbeat = c.absent
-			d.entry.begin(d.view, time.Now().Add(-c.held))
+			d.roster.peerOf("003").heartbeat = c.absent
+			d.entry.begin(d.roster.view, time.Now().Add(-c.lasted))
 			d.watchEntry(time.Now())
 			var want []event.Body
 			if c.phase != "" {
-				want = append(want, event.Stall{Culprit: ID("003").Short(), Phase: c.phase, What: "enter epoch 3", SinceMS: milliseconds(c.held)})
+				want = append(want, event.Stall{Culprit: ID("003").Short(), Phase: c.phase, What: "enter epoch 3", SinceMS: milliseconds(c.lasted)})
 			}
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("%s: events %v, want %v", name, got, want)
@@ -78,7 +78,7 @@ func TestAbsentIsAskedToMakeWay(t *testing.T) {
 			if c.asked {
 				request = <-d.ep.Network.(wall).sent
 			}
-			if want := string(stepDown{Epoch: 3, Entered: 2}.append(nil)); c.asked && request != want || c.asked == d.peerOf("003").blamed.IsZero() {
+			if want := string(stepDown{Epoch: 3, Entered: 2}.append(nil)); c.asked && request != want || c.asked == d.roster.peerOf("003").blamed.IsZero() {
 				t.Errorf("%s: asked by %q, want %q", name, request, want)
 			}
 		}
@@ -93,9 +93,9 @@ func TestWaitingInConnectIsNotNamed(t *testing.T) {
 		named := 0
 		d.emit = func(uint64, event.Body) { named++ }
 		if entering {
-			d.entry.begin(d.view, time.Now())
+			d.entry.begin(d.roster.view, time.Now())
 		}
-		d.reportStall(d.view, collective.Stall{Culprits: []int{1}, Phase: collective.PhaseSilent})
+		d.reportStall(d.roster.view, collective.Stall{Culprits: []int{1}, Phase: collective.PhaseSilent})
 		if want := map[bool]int{false: 1}[entering]; named != want {
 			t.Errorf("entering %v: %d events, want %d", entering, named, want)
 		}

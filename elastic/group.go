@@ -116,13 +116,12 @@ type Config struct {
 // methods are safe for concurrent use, except that Steps and Err belong to one goroutine, which also
 // owns the State.
 type Group struct {
-	cfg     Config
-	onShort func() // set by Sessions.OnQuorumLost
-	orders
-	identity
-	heldState
-	openSessions
-
+	cfg      Config
+	onShort  func()        // set by Sessions.OnQuorumLost
+	orders   orders        // of the program and its launcher
+	identity identity      // of this process, with its driver
+	held     heldState     // the State and what belongs to it
+	sessions openSessions  // the one in use, and those that are being closed
 	loops    loops         // the calls of Steps; owned by the goroutine of the body
 	requests requestServer // of other peers
 	outcome  outcome
@@ -136,9 +135,12 @@ var (
 	errNoContext = errors.New("the context is nil")
 )
 
+// current returns the driver of the present identity, or nil.
+func (g *Group) current() *driver { return g.identity.current() }
+
 // made reports whether Join made g. On a nil or zero Group, getters return zero values, calls
 // without an error do nothing, and the other calls fail.
-func (g *Group) made() bool { return g != nil && g.leaves != nil }
+func (g *Group) made() bool { return g != nil && g.orders.leaves != nil }
 
 // Admin returns the launcher's side of the group.
 func (g *Group) Admin() Admin { return Admin{g} }
@@ -159,8 +161,8 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 		cfg.RejoinTimeout = DefaultRejoinTimeout
 	}
 	g := &Group{cfg: cfg, orders: newOrders()}
-	g.requests = requestServer{cfg: &g.cfg, identity: &g.identity, registration: &g.registration}
-	g.advanced = func(step int64) { g.current().report.commit(step) }
+	g.requests = requestServer{cfg: &g.cfg, identity: &g.identity, registration: &g.held.registration}
+	g.held.advanced = func(step int64) { g.current().report.commit(step) }
 	err := errNoContext
 	if ctx != nil {
 		err = g.join(ctx)
@@ -191,9 +193,9 @@ func (g *Group) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.replace(d, nil)
-	g.void, g.fresh = g.cfg.Peers == nil, g.cfg.Peers == nil
-	g.runIDs = newRunIDs(&g.cfg)
+	g.identity.replace(d, nil)
+	g.held.void, g.held.fresh = g.cfg.Peers == nil, g.cfg.Peers == nil
+	g.held.ids = newRunIDs(&g.cfg)
 	if g.cfg.Started != nil {
 		g.cfg.Started(g)
 	}
@@ -201,7 +203,7 @@ func (g *Group) join(ctx context.Context) error {
 	if len(g.cfg.Peers) < g.cfg.MinPeers {
 		return nil // newcomers need the state, which does not exist before the first Next
 	}
-	g.pending, err = g.next(ctx, 0)
+	g.sessions.pending, err = g.next(ctx, 0)
 	return err
 }
 
@@ -417,11 +419,11 @@ func (g *Group) Close() error {
 		if s, _ = d.status.now(); s.phase == left || s.phase == inside && !mistaken {
 			announceLeave(g, g.leaveReason())
 		}
-		g.openSessions.close()
+		g.sessions.close()
 		d.stop()
 	}
-	if g.donor != nil {
-		g.donor.Close()
+	if g.held.donor != nil {
+		g.held.donor.Close()
 	}
 	ep := g.cfg.Endpoint
 	if d != nil {
@@ -457,7 +459,7 @@ func announceLeave(g *Group, reason string) {
 func (g *Group) leaveReason() string {
 	done, _ := g.outcome.get()
 	select {
-	case <-g.leaves:
+	case <-g.orders.leaves:
 		if done == nil {
 			return leftAsked
 		}

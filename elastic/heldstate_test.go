@@ -116,10 +116,10 @@ func TestHeldState(t *testing.T) {
 	if a, err := h.account(true); err != nil || a.step != -1 || a.digest != 0 || h.resting() != nil {
 		t.Errorf("a state that is void: %+v, %v", a, err)
 	}
-	h.fresh, h.levels = true, true
+	h.fresh, h.synchronized = true, true
 	h.beginAnew()
 	check("after a new beginning", 9, 10, true)
-	if got, want := fmt.Sprint(told), "[4 5 6 9]"; got != want || h.fresh || h.levels {
+	if got, want := fmt.Sprint(told), "[4 5 6 9]"; got != want || h.fresh || h.synchronized {
 		t.Errorf("steps %s, want %s", got, want)
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // joiner lets a newcomer join a running job. One of its goroutines repeatedly makes the offer to
-// the present members (lookOut). Meanwhile the goroutine of Next copies the state.
+// the present members (makeOffers). Meanwhile the goroutine of Next copies the state.
 type joiner struct {
 	group      *Group
 	d          *driver
@@ -49,12 +49,12 @@ func (j *joiner) join(ctx context.Context) error {
 	// Defers run in reverse order: cancel ends the goroutines for which Wait waits.
 	defer looking.Wait()
 	defer cancel(nil)
-	// The error of lookOut becomes the cause of ctx, and so the error of join.
-	looking.Go(func() { cancel(j.lookOut(ctx)) })
+	// The error of makeOffers becomes the cause of ctx, and so the error of join.
+	looking.Go(func() { cancel(j.makeOffers(ctx)) })
 	looking.Go(func() { j.meet(ctx) })
 	looking.Go(func() {
 		select {
-		case err := <-j.group.reason:
+		case err := <-j.group.orders.reason:
 			cancel(err)
 		case <-ctx.Done():
 		}
@@ -68,7 +68,7 @@ func (j *joiner) join(ctx context.Context) error {
 	// closed.
 	inView, stop := j.d.status.while(ctx, func(s status) bool { return s.phase == outside })
 	defer stop()
-	moved, err := j.apply(inView)
+	moved, err := j.copyAndFollow(inView)
 	// An error of apply after the end of inView is only a consequence of that end.
 	if err != nil && inView.Err() == nil {
 		return err
@@ -81,16 +81,16 @@ func (j *joiner) join(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// lookOut makes the offer to all known members, round after round, until ctx ends. It returns the
+// makeOffers makes the offer to all known members, round after round, until ctx ends. It returns the
 // reason why this peer cannot join.
-func (j *joiner) lookOut(ctx context.Context) error {
+func (j *joiner) makeOffers(ctx context.Context) error {
 	now := time.Now()
-	l := &lookout{joiner: j, answers: make(chan answered), underWay: make(map[ID]time.Time), begun: now, widened: now,
+	o := &offerRounds{joiner: j, answers: make(chan answered), underWay: make(map[ID]time.Time), begun: now, widened: now,
 		last: errors.New("no member is known")}
 	ctx, cancel := context.WithCancel(ctx)
-	defer l.asking.Wait()
+	defer o.asking.Wait()
 	defer cancel()
-	return l.run(ctx)
+	return o.run(ctx)
 }
 
 // contacts returns the peers to ask first: the targets among the members of the latest known view.
@@ -143,8 +143,8 @@ func (j *joiner) deliver(ctx context.Context, to ID, o offer) (reply, error) {
 	defer cancel()
 	stop := context.AfterFunc(j.d.loop.ctx, cancel)
 	defer stop()
-	o.Member, o.State, o.Settings = j.d.ep.self(), j.group.state != nil, j.group.settings
-	o.Until, o.Relay = j.group.first, j.d.ep.Relay
+	o.Member, o.State, o.Settings = j.d.ep.self(), j.group.held.state != nil, j.group.held.settings
+	o.Until, o.Relay = j.group.held.first, j.d.ep.Relay
 	begun := time.Now()
 	j.mu.Lock()
 	j.reach.describe(&o, begun)
@@ -285,34 +285,34 @@ const followedDonors = 2
 // apply copies the state of the job, if the job has one, and follows the updates that are committed
 // meanwhile, until inView ends. As soon as this peer is level it requests admission. apply returns
 // the number of bytes of state and updates received.
-func (j *joiner) apply(inView context.Context) (moved int64, err error) {
+func (j *joiner) copyAndFollow(inView context.Context) (moved int64, err error) {
 	g := j.group
-	a := &joinState{joiner: j, inView: inView, src: &rated{Source: networkSource{j.d.ep.Network}},
+	f := &follower{joiner: j, inView: inView, src: &rated{Source: networkSource{j.d.ep.Network}},
 		opts: transfer.Options{Self: string(j.d.ep.Self.ID), Donors: func() []string { return j.donors(true) }, MaxDonors: followedDonors}}
-	if g.state == nil {
-		return 0, a.run()
+	if g.held.state == nil {
+		return 0, f.run()
 	}
 	// inView ends when this peer is in a view: the session then brings this peer level.
-	many := a.opts
+	many := f.opts
 	// MaxDonors 0 means the default number of donors: with more donors the copy is faster, and the
 	// majority of their hashes decides which state is right.
 	many.Donors, many.MaxDonors = func() []string { return j.donors(false) }, 0
-	snap, err := transfer.Fetch(inView, a.src, many)
+	snap, err := transfer.Fetch(inView, f.src, many)
 	if err != nil {
 		return 0, fmt.Errorf("copy the state: %w", err)
 	}
-	err = transfer.Keep(inView, a.src, many, snap.Step, func() error { return g.install(snap.Reader(), false) })
+	err = transfer.Keep(inView, f.src, many, snap.Step, func() error { return g.held.install(snap.Reader(), false) })
 	if err != nil {
 		return 0, err
 	}
 	j.nameOdd(snap)
 	// If the state cannot replay updates, the session copies the whole state once more.
 	if snap.Replays {
-		a.replayer, _ = g.state.(Replayer)
+		f.replayer, _ = g.held.state.(Replayer)
 	}
-	a.moved, a.copied = snap.Bytes, snap.Elapsed
-	err = a.run()
-	return a.moved, err
+	f.moved, f.copied = snap.Bytes, snap.Elapsed
+	err = f.run()
+	return f.moved, err
 }
 
 // nameOdd logs the donors whose hashes of the state differ from the majority's hashes, and the

@@ -24,7 +24,7 @@ func (s Sessions) Next(ctx context.Context, epoch uint64) (_ *Session, err error
 	case ctx == nil:
 		return nil, fmt.Errorf("elastic: next view: %w", errNoContext)
 	}
-	s.g.register(func(t *terms) { t.begun = true })
+	s.g.held.register(func(t *terms) { t.begun = true })
 	defer func() {
 		d := s.g.current()
 		d.loop.do(d.entry.end)
@@ -44,8 +44,8 @@ func (s Sessions) Next(ctx context.Context, epoch uint64) (_ *Session, err error
 		if err != nil {
 			return nil, fmt.Errorf("elastic: next view after epoch %d: %w", epoch, err)
 		}
-		if err = s.g.calibrate(ctx, session); err == nil {
-			err = s.g.level(ctx, session, &s.g.loops)
+		if err = s.g.sessions.calibrate(ctx, session); err == nil {
+			err = s.g.held.synchronize(ctx, session, &s.g.loops)
 		}
 		if err == nil {
 			return session, nil
@@ -70,15 +70,15 @@ func isRefusal(d *driver, err error) bool {
 // session cannot be entered is skipped: the driver then asks for another view, and next waits for
 // it. So a member that dies during the entry costs one more view and no error.
 func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
-	if s := g.pending; s != nil && epoch < s.View.Epoch {
-		g.pending = nil
+	if s := g.sessions.pending; s != nil && epoch < s.View.Epoch {
+		g.sessions.pending = nil
 		return s, nil
 	}
 	// A session that is newer than epoch and not revoked is still valid.
-	if s := g.using(); s != nil && epoch < s.View.Epoch && s.Comm.Err() == nil {
+	if s := g.sessions.using(); s != nil && epoch < s.View.Epoch && s.Comm.Err() == nil {
 		return s, nil
 	}
-	if err := g.left(epoch); err != nil {
+	if err := g.sessions.left(epoch); err != nil {
 		return nil, err
 	}
 	for {
@@ -88,7 +88,7 @@ func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
 		}
 		s, err := g.enter(ctx, d, v)
 		if err == nil {
-			g.use(s)
+			g.sessions.use(s)
 			return s, nil
 		}
 		if ctx.Err() != nil {
@@ -97,7 +97,7 @@ func (g *Group) next(ctx context.Context, epoch uint64) (*Session, error) {
 		if errors.Is(err, ErrNoView) {
 			return nil, err
 		}
-		g.failed(ctx, d, v, err)
+		g.sessions.failed(ctx, d, v, err)
 		epoch = v.Epoch
 	}
 }
@@ -123,7 +123,7 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 	o.Step = d.report.committed
 	o.OnBegin, o.OnError, o.Sites = s.callBegins, s.callFailed, v.Sites()
 	if o.Cost == (collective.Cost{}) {
-		o.Cost = g.cost
+		o.Cost = g.sessions.cost
 	}
 	s.Comm, err = collective.New(t, rank, len(v.Members), o)
 	if err != nil {
@@ -149,8 +149,8 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 func (g *Group) await(ctx context.Context, epoch uint64) (*driver, View, error) {
 	w := waiting{group: g}
 	defer w.end()
-	g.rest(true)
-	defer g.rest(false)
+	g.held.rest(true)
+	defer g.held.rest(false)
 	for {
 		d := g.current()
 		s, changed := d.status.now()
@@ -192,8 +192,8 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*driver, View, error) 
 			return nil, View{}, ErrLeft
 		case <-w.long():
 			w.announce()
-		case <-g.resting():
-			if err := g.offerStep(); err != nil {
+		case <-g.held.resting():
+			if err := g.held.offerStep(); err != nil {
 				return nil, View{}, err
 			}
 		case <-w.timeout():
@@ -209,7 +209,7 @@ func (g *Group) await(ctx context.Context, epoch uint64) (*driver, View, error) 
 func (g *Group) joinOrBegin(ctx context.Context, d *driver, epoch uint64) (uint64, error) {
 	err := newJoiner(g, d).join(ctx)
 	if err == nil {
-		g.forget()
+		g.orders.forget()
 		return epoch, nil
 	}
 	return 0, g.begin(err)
@@ -223,7 +223,7 @@ func (g *Group) begin(err error) error {
 	if !errors.As(err, &order) {
 		return err
 	}
-	if g.state != nil && g.torn {
+	if g.held.state != nil && g.held.torn {
 		return fmt.Errorf("%w: no member is left, and this peer has only a part of the state: start the job again, from a checkpoint if there is one", ErrNoView)
 	}
 	// The driver of the old membership ends before the new one begins, as both use one network.
@@ -233,11 +233,11 @@ func (g *Group) begin(err error) error {
 	if err != nil {
 		return fmt.Errorf("%w: begin anew: %w", ErrNoView, err)
 	}
-	if !g.replace(d, nil) {
+	if !g.identity.replace(d, nil) {
 		d.stop()
 		return fmt.Errorf("%w: closed", ErrNoView)
 	}
-	g.beginAnew()
+	g.held.beginAnew()
 	return nil
 }
 
@@ -250,9 +250,9 @@ func (g *Group) reopen(ctx context.Context, s status) error {
 	// them.
 	old := g.current()
 	members := old.lastMembers()
-	g.retire(g.using(), nil)
-	g.use(nil)
-	g.retiring.Wait() // closing sessions in good order needs the old endpoint
+	g.sessions.retire(g.sessions.using(), nil)
+	g.sessions.use(nil)
+	g.sessions.retiring.Wait() // closing sessions in good order needs the old endpoint
 	old.stop()
 	if err := old.ep.Close(); err != nil {
 		return fmt.Errorf("%w: close the old identity: %w", ErrFenced, err)
@@ -265,18 +265,18 @@ func (g *Group) reopen(ctx context.Context, s status) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFenced, err)
 	}
-	if !g.replace(d, members) {
+	if !g.identity.replace(d, members) {
 		d.stop()
 		return errors.Join(fmt.Errorf("%w: closed", ErrNoView), ep.Close())
 	}
 	// From now on other peers may send requests to the new identity. It answers that it is no
 	// member.
 	ep.Network.Serve(g.requests.answer)
-	g.fresh = true
+	g.held.fresh = true
 	// The job has gone on without this peer, so this peer's state is of an old step.
-	if g.state != nil {
-		g.void = true
-		g.donor.Reset(0)
+	if g.held.state != nil {
+		g.held.void = true
+		g.held.donor.Reset(0)
 	}
 	return nil
 }
@@ -315,7 +315,7 @@ func (w *waiting) long() <-chan time.Time {
 // announce reports the wait to the log and to the function of OnQuorumLost.
 func (w *waiting) announce() {
 	w.group.Sessions().Emit(w.epoch, 0, event.Quorum{State: "waiting", Present: w.gap.present, Needed: w.gap.needed})
-	if w.group.onShort != nil && !w.group.torn {
+	if w.group.onShort != nil && !w.group.held.torn {
 		w.group.onShort()
 	}
 }
@@ -336,7 +336,7 @@ func (w *waiting) leaves() <-chan struct{} {
 	if w.timer == nil {
 		return nil
 	}
-	return w.group.leaves
+	return w.group.orders.leaves
 }
 
 // end ends the wait, as there are enough members.

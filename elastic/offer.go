@@ -138,9 +138,9 @@ func (r *requestServer) consider(from ID, o offer) reply {
 	// Only a level newcomer is judged: before that its measurements do not exist.
 	if o.Level {
 		judge, _ := ours.state.(Judge)
-		answer.decided(d.admission.judge(o, e, judge))
+		answer.decided(d.admitter.judge(o, e, judge))
 	} else if o.Admitted {
-		answer.Coming = d.admission.approve(o, e).coming
+		answer.Coming = d.admitter.approve(o, e).coming
 	}
 	return answer
 }

@@ -37,7 +37,7 @@ func testMany(t *testing.T, n int, churn time.Duration) {
 	}
 	t.Logf("many phase=form members=%d ms=%d letters=%d bytes=%d", n, time.Since(begun).Milliseconds(), s.letters.Load(), s.bytes.Load())
 	for _, d := range s.drivers {
-		d.loop.do(d.agreed) // as if all members had entered a session
+		d.loop.do(d.roster.agreed) // as if all members had entered a session
 	}
 	idle := s.measure(t, n, "idle", func() { <-time.After(2 * time.Second) })
 	if most := 4 + 2*logTwo(n); n > greetedAll && idle.peers > most {
@@ -68,8 +68,8 @@ func (s *swarm) spoken() bool {
 	var missing atomic.Int64
 	for _, d := range s.drivers {
 		d.loop.do(func() {
-			for _, id := range d.watched() {
-				if p := d.peerOf(id); !p.spoke && !p.near {
+			for _, id := range d.roster.watched() {
+				if p := d.roster.peerOf(id); !p.spoke && !p.near {
 					missing.Add(1)
 				}
 			}

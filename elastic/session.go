@@ -163,7 +163,7 @@ func (s Sessions) Hold(state State, settings []Setting) {
 	if !s.g.made() {
 		return
 	}
-	s.g.register(func(t *terms) {
+	s.g.held.register(func(t *terms) {
 		t.state, t.settings = state, settings
 		if state != nil {
 			t.donor = newDonor(state, s.g.cfg.StateRate)
@@ -186,7 +186,7 @@ func (s Sessions) Run() Run {
 	if !s.g.made() {
 		return Run{}
 	}
-	return Run{idText(s.g.runIDs.job), idText(s.g.runIDs.run)}
+	return Run{idText(s.g.held.ids.job), idText(s.g.held.ids.run)}
 }
 
 // Resumed records that the state of this peer comes from an earlier run with the given Run.ID. It
@@ -200,7 +200,7 @@ func (s Sessions) Resumed(id string) error {
 	case err != nil || n == 0 || id != idText(n):
 		return fmt.Errorf("elastic: resume run %q: want 16 hexadecimal digits, as Run.ID has", id)
 	}
-	s.g.runIDs.run = n
+	s.g.held.ids.run = n
 	return nil
 }
 
@@ -212,11 +212,11 @@ func (s Sessions) Committed(step int64) error {
 	if !s.g.made() {
 		return fmt.Errorf("elastic: step %d: %w", step, errNoGroup)
 	}
-	if s.g.state == nil {
+	if s.g.held.state == nil {
 		return fmt.Errorf("elastic: step %d: no state is held; call Hold before the first Next", step)
 	}
-	s.g.broke = 0
-	if err := s.g.commit(step); err != nil {
+	s.g.sessions.broke = 0
+	if err := s.g.held.commit(step); err != nil {
 		return fmt.Errorf("elastic: step %d: %w", step, err)
 	}
 	return nil

@@ -89,21 +89,21 @@ func (r *registration) registered() terms {
 // owns it, except the registration.
 type heldState struct {
 	registration
-	runIDs
-	updates  int64            // the last step that was committed or applied here, whose update State can write; -1 after a Load
-	void     bool             // State is not the job's state and must be copied
-	fresh    bool             // this identity has joined and was in no session yet
-	torn     bool             // State is undefined, as a Load has failed
-	levels   bool             // this peer was in a session whose members were all level
-	digests  digests          // the cost of the last digest
-	changes  changes          // whether the loop changes State
-	advanced func(step int64) // called with the step of State after it was committed or copied
+	ids          runIDs
+	updates      int64            // the last step that was committed or applied here, whose update State can write; -1 after a Load
+	void         bool             // State is not the job's state and must be copied
+	fresh        bool             // this identity has joined and was in no session yet
+	torn         bool             // State is undefined, as a Load has failed
+	synchronized bool             // this peer was in a session whose members were all level
+	digests      digests          // the cost of the last digest
+	changes      changes          // whether the loop changes State
+	advanced     func(step int64) // called with the step of State after it was committed or copied
 }
 
 // account returns this member's report on its state, with the digest of the state if the argument
 // digest is true.
 func (h *heldState) account(digest bool) (account, error) {
-	a := account{fresh: h.fresh, holds: h.state != nil, settings: settingsHash(h.settings), job: h.job, run: h.run}
+	a := account{fresh: h.fresh, holds: h.state != nil, settings: settingsHash(h.settings), job: h.ids.job, run: h.ids.run}
 	switch {
 	case h.state == nil:
 	// A state that is void has no step, so this member has to copy another member's state.
@@ -184,9 +184,9 @@ func (h *heldState) rest(yes bool) {
 
 // beginAnew makes this peer's State the state of the job. It is called when no other member lives.
 func (h *heldState) beginAnew() {
-	h.void, h.fresh, h.levels = false, false, false
-	if h.run == 0 {
-		h.run = h.job
+	h.void, h.fresh, h.synchronized = false, false, false
+	if h.ids.run == 0 {
+		h.ids.run = h.ids.job
 	}
 	if h.state != nil {
 		h.donor.Reset(max(h.state.Step(), 0))

@@ -13,7 +13,7 @@ type status struct {
 	view   View       // the latest view
 	former []Member   // some members that were lost or kicked, the latest first
 	ended  bool       // members have left because the job is at its end
-	held   bool       // a newcomer that must not be admitted now, see Admin.Again
+	paused bool       // a newcomer that must not be admitted now, see Admin.Again
 	gap    *quorumGap // too few members can be reached; nil if there are enough
 	wrong  error      // why no view can help: first views differ, or a mistake of the program; nil if neither
 }
@@ -89,8 +89,8 @@ func (w *watchedStatus) while(ctx context.Context, holds func(status) bool) (con
 // endJob records that members have left because the job is at its end.
 func (w *watchedStatus) endJob() { w.set(func(s *status) { s.ended = true }) }
 
-// held reports whether the launcher has told this newcomer to wait.
-func (w *watchedStatus) held() bool {
+// paused reports whether the launcher has told this newcomer to wait.
+func (w *watchedStatus) paused() bool {
 	s, _ := w.now()
-	return s.held
+	return s.paused
 }

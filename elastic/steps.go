@@ -99,9 +99,9 @@ func (l *loop) register(balance Balance, settings []Setting) {
 	g.outcome.end(nil, 0)
 	g.loops.stopped, g.loops.balance = false, balance
 	g.loops.untils = append(g.loops.untils, l.until)
-	g.register(func(t *terms) {
+	g.held.register(func(t *terms) {
 		t.state, t.settings, t.first = l.state, settings, g.loops.untils[0]
-		g.changes.again()
+		g.held.changes.again()
 		if t.donor == nil {
 			t.donor = newDonor(l.state, g.cfg.StateRate)
 		}
@@ -118,7 +118,7 @@ func (l *loop) sessions(yield func(*Turn) bool) error {
 		if err != nil {
 			// This peer has committed all steps, so the lack of a further view is the normal end.
 			if errors.Is(err, ErrNoView) && !errors.Is(err, ErrFenced) && !errors.Is(err, ErrRefused) && !errors.Is(err, collective.ErrMistake) &&
-				l.over() && l.ctx.Err() == nil && !l.group.void {
+				l.over() && l.ctx.Err() == nil && !l.group.held.void {
 				return nil
 			}
 			return err
@@ -139,7 +139,7 @@ func (l *loop) over() bool { return l.stopped || l.state.Step() >= l.until }
 // ended, if that is still usable.
 func (l *loop) session(first bool) (*Session, error) {
 	g := l.group
-	if s := g.using(); first && g.loops.ordinal() > 1 && s != nil && s.Comm.Err() == nil {
+	if s := g.sessions.using(); first && g.loops.ordinal() > 1 && s != nil && s.Comm.Err() == nil {
 		return s, nil
 	}
 	s, err := g.Sessions().Next(l.ctx, g.loops.epoch)
@@ -161,7 +161,7 @@ func (l *loop) turns(s *Session, yield func(*Turn) bool) error {
 			return err
 		}
 	}
-	if err := l.group.changes.begin(l.state); err != nil {
+	if err := l.group.held.changes.begin(l.state); err != nil {
 		return l.mistake("%w", err)
 	}
 	l.busy = time.AfterFunc(bodyTerm, func() { l.group.current().report.notBusy(bodyBusy) })
@@ -180,7 +180,7 @@ func (l *loop) turns(s *Session, yield func(*Turn) bool) error {
 
 // turn runs the body for one attempt at a step, and records the step if the body has committed it.
 func (l *loop) turn(s *Session, yield func(*Turn) bool) (*Turn, error) {
-	t := newTurn(l, s)
+	t := &Turn{Comm: s.Comm, Rank: s.Rank, loop: l, session: s, step: l.state.Step() + 1, begun: time.Now(), samples: -1}
 	s.turn.Store(t)
 	// While the body computes, this peer makes no calls, and its heartbeats report this reason for
 	// at most bodyTerm.
@@ -207,7 +207,7 @@ func (l *loop) observe(t *Turn) error {
 	if t.first.Load() == 0 {
 		return nil
 	}
-	tell, err := l.group.changes.count(l.state)
+	tell, err := l.group.held.changes.count(l.state)
 	if err != nil {
 		return l.mistake("%w", err)
 	}
@@ -318,7 +318,7 @@ const revokeTerm = time.Second
 func (l *loop) revoke(s *Session, why error) {
 	s.Comm.Revoke(why)
 	told := make(chan struct{})
-	l.group.retire(s, func() { close(told) })
+	l.group.sessions.retire(s, func() { close(told) })
 	timer := time.NewTimer(revokeTerm)
 	defer timer.Stop()
 	select {

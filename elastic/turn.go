@@ -44,11 +44,6 @@ type Turn struct {
 	failedAt int64 // step of the state when that call failed
 }
 
-// newTurn returns a turn for the step after the state's last step.
-func newTurn(l *loop, s *Session) *Turn {
-	return &Turn{Comm: s.Comm, Rank: s.Rank, loop: l, session: s, step: l.state.Step() + 1, begun: time.Now(), samples: -1}
-}
-
 // Part divides the n samples of the step among the members, and returns this peer's part [lo, hi).
 // The parts of all peers cover every sample once. All peers call Part with the same n >= 0. Further
 // calls in a turn divide other samples in the same proportions.

@@ -215,7 +215,7 @@ func debts() map[string]order {
 		"collective":                {strewn: 4, exiled: 10, receivers: 2, hidden: 1},
 		"collective/transport":      {receivers: 1},
 		"dtype":                     {receivers: 1},
-		"elastic":                   {types: 114, exiled: 8},
+		"elastic":                   {types: 114, exiled: 7},
 		"elastic/internal/transfer": {exiled: 8},
 		"elastic/member":            {types: 75, exiled: 1},
 		"internal/discovery":        {exiled: 1},

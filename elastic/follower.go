@@ -12,8 +12,8 @@ import (
 	"github.com/elrun/elrun/event"
 )
 
-// joinState requests admission for a newcomer that has copied the state. The goroutine of Next does
-// all of this work and owns the joinState:
+// follower follows the updates and requests admission for a newcomer that has copied the state. The
+// goroutine of Next does all of this work and owns the follower:
 //
 //	follow until level
 //	   |<------------------------------------+
@@ -27,8 +27,8 @@ import (
 //	   |-- parked: follow for a while, or until a member is gone
 //
 // Invariant: a parked peer keeps following the updates, so it is level whenever it is needed.
-type joinState struct {
-	*joiner
+type follower struct {
+	joiner   *joiner
 	inView   context.Context // ends when this peer is in a view, or cannot join
 	replayer Replayer        // nil if the state cannot follow single updates
 	src      *rated          // the members as donors, with the rate of their answers
@@ -58,21 +58,21 @@ const (
 )
 
 // run requests admission until inView ends or an error is final.
-func (j *joinState) run() error {
+func (f *follower) run() error {
 	pause := firstPark
-	for j.inView.Err() == nil {
-		if err := j.prepare(); err != nil {
+	for f.inView.Err() == nil {
+		if err := f.prepare(); err != nil {
 			return err
 		}
-		parked, err := j.requestAdmission()
-		if err != nil || j.inView.Err() != nil {
+		parked, err := f.requestAdmission()
+		if err != nil || f.inView.Err() != nil {
 			return err
 		}
 		if parked == "" {
 			return nil
 		}
-		j.logParked(parked)
-		if err := j.follow(pause, j.departure(), false); err != nil {
+		f.logParked(parked)
+		if err := f.follow(pause, f.joiner.departure(), false); err != nil {
 			return err
 		}
 		pause = min(2*pause, longPark)
@@ -81,70 +81,70 @@ func (j *joinState) run() error {
 }
 
 // prepare brings this peer level and measures its speed.
-func (j *joinState) prepare() error {
-	if err := j.follow(0, nil, true); err != nil {
+func (f *follower) prepare() error {
+	if err := f.follow(0, nil, true); err != nil {
 		return err
 	}
-	trier, ok := j.group.state.(Trier)
+	trier, ok := f.joiner.group.held.state.(Trier)
 	if !ok {
 		return nil
 	}
-	err := j.holdingUpdates(func() (err error) {
-		j.candidate, err = trier.Trial(j.inView)
+	err := f.holdingUpdates(func() (err error) {
+		f.candidate, err = trier.Trial(f.inView)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("measure the speed of this peer: %w", err)
 	}
-	return j.follow(0, nil, true)
+	return f.follow(0, nil, true)
 }
 
 // requestAdmission requests admission until this peer is in a view or is parked. It returns the
 // reason for parking.
-func (j *joinState) requestAdmission() (parked string, err error) {
-	for soon := askSoon; j.inView.Err() == nil; soon *= 2 {
+func (f *follower) requestAdmission() (parked string, err error) {
+	for soon := askSoon; f.inView.Err() == nil; soon *= 2 {
 		var v admissionAnswer
-		err := j.holdingUpdates(func() (err error) {
-			v, err = j.ask(j.inView, j.figures())
+		err := f.holdingUpdates(func() (err error) {
+			v, err = f.joiner.ask(f.inView, f.figures())
 			return err
 		})
 		if err != nil || v.parked != "" {
 			return v.parked, err
 		}
-		soon = min(soon, j.roundPeriod())
+		soon = min(soon, f.joiner.roundPeriod())
 		pause := soon
 		switch {
 		case v.cutOff != "":
-			pause = j.roundPeriod() // until then other peers may have answered the offer
-			j.logParked(v.cutOff)
+			pause = f.joiner.roundPeriod() // until then other peers may have answered the offer
+			f.logParked(v.cutOff)
 		case v.by != "":
-			pause = max(askAgain, j.roundPeriod())
-			if err := j.d.ask(j.contactsFrom(v.by)); err != nil {
+			pause = max(askAgain, f.joiner.roundPeriod())
+			if err := f.joiner.d.ask(f.joiner.contactsFrom(v.by)); err != nil {
 				return "", err
 			}
 		}
-		if err := j.follow(pause, nil, false); err != nil {
+		if err := f.follow(pause, nil, false); err != nil {
 			return "", err
 		}
 	}
 	return "", nil
 }
 
-// holdingUpdates calls f. Until f returns, the donors keep the updates that this peer needs
+// holdingUpdates calls work. Until work returns, the donors keep the updates that this peer needs
 // afterwards.
-func (j *joinState) holdingUpdates(f func() error) error {
-	if j.replayer == nil {
-		return f()
+func (f *follower) holdingUpdates(work func() error) error {
+	if f.replayer == nil {
+		return work()
 	}
-	return transfer.Keep(j.inView, j.src, j.opts, j.replayer.Step(), f)
+	return transfer.Keep(f.inView, f.src, f.opts, f.replayer.Step(), work)
 }
 
 // figures returns the measurements that a request for admission carries.
-func (j *joinState) figures() Candidate {
-	c := j.candidate
-	c.Delay = j.delay()
-	if j.group.cfg.StateRate == 0 { // with a limit the rate measures the limit, not the network
-		c.Bandwidth = j.src.rate()
+func (f *follower) figures() Candidate {
+	c := f.candidate
+	c.Delay = f.joiner.delay()
+	if f.joiner.group.cfg.StateRate == 0 { // with a limit the rate measures the limit, not the network
+		c.Bandwidth = f.src.rate()
 	}
 	return c
 }
@@ -159,11 +159,11 @@ var (
 // true), when the channel gone is closed, after the duration long (if it is above 0), or when
 // inView ends. If this peer can never become level, follow drops the replayer and from then on only
 // waits; the session that admits the peer then copies the whole state.
-func (j *joinState) follow(long time.Duration, gone <-chan struct{}, level bool) error {
-	if j.replayer == nil && level {
+func (f *follower) follow(long time.Duration, gone <-chan struct{}, level bool) error {
+	if f.replayer == nil && level {
 		return nil
 	}
-	ctx, cancel := context.WithCancelCause(j.inView)
+	ctx, cancel := context.WithCancelCause(f.inView)
 	if long > 0 {
 		timer := time.AfterFunc(long, func() { cancel(errEnough) })
 		defer timer.Stop()
@@ -178,15 +178,15 @@ func (j *joinState) follow(long time.Duration, gone <-chan struct{}, level bool)
 		case <-ctx.Done():
 		}
 	})
-	if j.replayer == nil {
+	if f.replayer == nil {
 		<-ctx.Done()
 		return nil
 	}
-	err := transfer.Follow(ctx, j.src, j.opts, transfer.Following{
-		After: j.replayer.Step(),
+	err := transfer.Follow(ctx, f.src, f.opts, transfer.Following{
+		After: f.replayer.Step(),
 		Apply: func(_ int64, update []byte) error {
-			j.moved += int64(len(update))
-			return j.group.apply(j.replayer, update)
+			f.moved += int64(len(update))
+			return f.joiner.group.held.apply(f.replayer, update)
 		},
 		Level: func(_ int64, is bool) {
 			if is && level {
@@ -197,10 +197,10 @@ func (j *joinState) follow(long time.Duration, gone <-chan struct{}, level bool)
 	var never *transfer.NeverLevelError
 	switch {
 	case errors.As(err, &never):
-		j.replayer = nil
-		j.d.emit(0, event.Parked{Who: j.d.ep.Self.ID.Short(), Reason: fmt.Sprintf(
-			"%v; the members pause for about %v while the newcomer copies the state", never, j.copied.Round(time.Millisecond))})
-		return j.follow(long, gone, level)
+		f.replayer = nil
+		f.joiner.d.emit(0, event.Parked{Who: f.joiner.d.ep.Self.ID.Short(), Reason: fmt.Sprintf(
+			"%v; the members pause for about %v while the newcomer copies the state", never, f.copied.Round(time.Millisecond))})
+		return f.follow(long, gone, level)
 	case ctx.Err() != nil:
 		return nil
 	}
@@ -209,28 +209,28 @@ func (j *joinState) follow(long time.Duration, gone <-chan struct{}, level bool)
 
 // logParked logs that this peer is parked: on the first call, whenever the reason changes, and from
 // time to time as a reminder. Reasons that differ only in digits count as equal.
-func (j *joinState) logParked(why string) {
+func (f *follower) logParked(why string) {
 	now, kind := time.Now(), strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r == '.' {
 			return -1
 		}
 		return r
 	}, why)
-	if j.since.IsZero() {
-		j.since = now
+	if f.since.IsZero() {
+		f.since = now
 	}
-	waited := now.Sub(j.since)
+	waited := now.Sub(f.since)
 	switch {
-	case kind != j.told:
-		j.tellAt = now.Add(max(remindAfter, waited))
-	case now.Before(j.tellAt):
+	case kind != f.told:
+		f.tellAt = now.Add(max(remindAfter, waited))
+	case now.Before(f.tellAt):
 		return
 	default:
 		why = fmt.Sprintf("%s; waiting for %v so far", why, waited.Round(time.Second))
-		j.tellAt = now.Add(waited)
+		f.tellAt = now.Add(waited)
 	}
-	j.told = kind
-	j.d.emit(0, event.Parked{Who: j.d.ep.Self.ID.Short(), Reason: why})
+	f.told = kind
+	f.joiner.d.emit(0, event.Parked{Who: f.joiner.d.ep.Self.ID.Short(), Reason: why})
 }
 
 // admissionAnswer is the answer to a request for admission. At most one field is set; if none is,

@@ -131,12 +131,12 @@ func (a account) differs(b account) bool {
 // level brings the members of a session to the same step. If a donor dies meanwhile, the session is
 // revoked, and the members try again in the next session. A receiver changes its state only when it
 // has received a step completely.
-func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
+func (h *heldState) synchronize(ctx context.Context, s *Session, l *loops) error {
 	var ids runIDs
 	for round := 0; ; round++ {
 		// States are compared only once. If Save does not write the same bytes for equal states,
 		// further comparisons would never agree.
-		mine, err := h.account(!h.levels && round == 0 && s.Comm.Size() > 1)
+		mine, err := h.account(!h.synchronized && round == 0 && s.Comm.Size() > 1)
 		if err != nil {
 			return abort(s, err)
 		}
@@ -168,17 +168,17 @@ func (h *heldState) level(ctx context.Context, s *Session, l *loops) error {
 			ids = idsOf(all)
 		}
 		if !slices.ContainsFunc(all, func(a account) bool { return a.holds }) {
-			h.runIDs, h.fresh = ids, false
+			h.ids, h.fresh = ids, false
 			return nil
 		}
 		todo, err := copies(all)
 		if err != nil {
 			return abort(s, err)
 		}
-		h.levels = h.levels || len(todo) == 0 || round > 0 // all members have received the copies of the first round
+		h.synchronized = h.synchronized || len(todo) == 0 || round > 0 // all members have received the copies of the first round
 		if len(todo) == 0 {
 			h.release(s.View)
-			h.runIDs, h.fresh = ids, false
+			h.ids, h.fresh = ids, false
 			return nil
 		}
 		for _, c := range todo {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// lookout makes the offers of a newcomer, round after round, until the newcomer is in a view or
+// offerRounds makes the offers of a newcomer, round after round, until the newcomer is in a view or
 // cannot join. The goroutine that calls run owns it; each offer has a goroutine of its own.
 //
 // A round begins at each tick. In a round the newcomer makes the offer to all targets
 // (reach.targets), except to members that have not answered the last offer yet. So a member that
 // does not answer delays no offer to another member.
-type lookout struct {
-	*joiner
+type offerRounds struct {
+	joiner   *joiner
 	answers  chan answered
 	asking   sync.WaitGroup
 	todo     []Member         // peers that get an offer as soon as fewer than maxOffers are in flight
@@ -35,8 +35,8 @@ type lookout struct {
 // answered is the result of making the offer to one member.
 type answered struct {
 	member Member
-	reply
-	err error
+	reply  reply
+	err    error
 }
 
 const (
@@ -64,67 +64,67 @@ const (
 	endedAfter = time.Second
 )
 
-// run does the work of lookOut.
-func (l *lookout) run(ctx context.Context) error {
+// run does the work of makeOffers.
+func (o *offerRounds) run(ctx context.Context) error {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for {
 		select {
-		case a := <-l.answers:
-			if err := l.take(a); err != nil {
+		case a := <-o.answers:
+			if err := o.take(a); err != nil {
 				return err
 			}
 		case <-tick.C:
-			if l.d.status.held() { // the launcher knows that no member lives
-				l.begun, l.deserted = time.Now(), desertion{}
+			if o.joiner.d.status.paused() { // the launcher knows that no member lives
+				o.begun, o.deserted = time.Now(), desertion{}
 				tick.Reset(offerPause)
 				continue
 			}
-			if err := l.hopeless(time.Now()); err != nil {
+			if err := o.hopeless(time.Now()); err != nil {
 				return err
 			}
-			l.round()
-			tick.Reset(l.pause())
+			o.round()
+			tick.Reset(o.pause())
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-l.group.leaves:
+		case <-o.joiner.group.orders.leaves:
 			return ErrLeft
-		case <-l.d.loop.ctx.Done():
+		case <-o.joiner.d.loop.ctx.Done():
 			return fmt.Errorf("%w: closed", ErrNoView)
 		}
-		l.start(ctx)
+		o.start(ctx)
 	}
 }
 
 // round begins a round.
-func (l *lookout) round() {
+func (o *offerRounds) round() {
 	// An offer to a peer that does not answer stays in flight for long, so offerPatience bounds the
 	// wait for it.
 	now := time.Now()
-	if l.asked != nil && !l.replied && (len(l.underWay) == 0 || now.Sub(l.widened) >= offerPatience) {
-		l.unheard++
-		l.widened = now
+	if o.asked != nil && !o.replied && (len(o.underWay) == 0 || now.Sub(o.widened) >= offerPatience) {
+		o.unheard++
+		o.widened = now
 	}
-	l.rounds++
-	l.todo, l.asked, l.replied = l.contacts(l.unheard), make(map[ID]bool), false
-	if len(l.todo)+len(l.underWay) == 0 {
-		l.deserted.sign(now)
+	o.rounds++
+	o.todo, o.asked, o.replied = o.joiner.contacts(o.unheard), make(map[ID]bool), false
+	if len(o.todo)+len(o.underWay) == 0 {
+		o.deserted.sign(now)
 	}
 }
 
 // start makes offers to the peers in todo, while fewer than maxOffers are in flight.
-func (l *lookout) start(ctx context.Context) {
-	for len(l.todo) > 0 && len(l.underWay) < maxOffers {
-		m := l.todo[0]
-		l.todo = l.todo[1:]
-		if _, waits := l.underWay[m.ID]; waits || l.asked[m.ID] || m.ID == l.d.ep.Self.ID {
+func (o *offerRounds) start(ctx context.Context) {
+	for len(o.todo) > 0 && len(o.underWay) < maxOffers {
+		m := o.todo[0]
+		o.todo = o.todo[1:]
+		if _, waits := o.underWay[m.ID]; waits || o.asked[m.ID] || m.ID == o.joiner.d.ep.Self.ID {
 			continue
 		}
-		l.asked[m.ID], l.underWay[m.ID] = true, time.Now()
-		l.asking.Go(func() {
-			r, err := l.offerTo(ctx, m, l.offer())
+		o.asked[m.ID], o.underWay[m.ID] = true, time.Now()
+		o.asking.Go(func() {
+			r, err := o.joiner.offerTo(ctx, m, o.joiner.offer())
 			select {
-			case l.answers <- answered{m, r, err}:
+			case o.answers <- answered{m, r, err}:
 			case <-ctx.Done():
 			}
 		})
@@ -133,34 +133,34 @@ func (l *lookout) start(ctx context.Context) {
 
 // take handles the answer to an offer. An error means that a member refuses this peer because of
 // its program, settings or ticket, so the whole job refuses this peer.
-func (l *lookout) take(a answered) error {
-	delete(l.underWay, a.member.ID)
+func (o *offerRounds) take(a answered) error {
+	delete(o.underWay, a.member.ID)
 	switch {
-	case a.err == nil && !a.Outside:
-		l.replyAt, l.rounds, l.unheard, l.replied = time.Now(), 0, 0, true
-		l.deserted = desertion{}
+	case a.err == nil && !a.reply.Outside:
+		o.replyAt, o.rounds, o.unheard, o.replied = time.Now(), 0, 0, true
+		o.deserted = desertion{}
 	case a.err == nil || errors.Is(a.err, ErrGone): // another newcomer has answered, or no process listens
-		l.deserted.sign(time.Now())
+		o.deserted.sign(time.Now())
 	default:
-		l.deserted = desertion{}
+		o.deserted = desertion{}
 	}
 	switch {
 	case a.err != nil:
-		l.last = a.err
-	case a.Refused != "":
-		return fmt.Errorf("%w by %s: %s", ErrRefused, a.member.ID.Short(), a.Refused)
-	case a.Wait != "":
-		l.last = fmt.Errorf("%s %s", a.member.ID.Short(), a.Wait)
-		if a.Ended {
-			l.d.status.endJob()
+		o.last = a.err
+	case a.reply.Refused != "":
+		return fmt.Errorf("%w by %s: %s", ErrRefused, a.member.ID.Short(), a.reply.Refused)
+	case a.reply.Wait != "":
+		o.last = fmt.Errorf("%s %s", a.member.ID.Short(), a.reply.Wait)
+		if a.reply.Ended {
+			o.joiner.d.status.endJob()
 		}
 	default:
-		l.met(a.reply)
-		l.accepted = true
-		l.first.Do(func() { close(l.joiner.accepted) })
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.todo = append(l.todo, l.reach.targets()...)
+		o.joiner.met(a.reply)
+		o.accepted = true
+		o.joiner.first.Do(func() { close(o.joiner.accepted) })
+		o.joiner.mu.Lock()
+		defer o.joiner.mu.Unlock()
+		o.todo = append(o.todo, o.joiner.reach.targets()...)
 	}
 	return nil
 }
@@ -182,36 +182,36 @@ func (d *desertion) sign(now time.Time) {
 func (d *desertion) lasts() time.Duration { return d.last.Sub(d.first) }
 
 // hopeless returns the reason why this peer cannot join, or nil.
-func (l *lookout) hopeless(now time.Time) error {
+func (o *offerRounds) hopeless(now time.Time) error {
 	// If a peer is certainly gone, the answer to that effect comes soon. So an offer that is in
 	// flight for longer ends the series of signs.
-	for _, since := range l.underWay {
+	for _, since := range o.underWay {
 		if now.Sub(since) > offerPatience {
-			l.deserted = desertion{}
+			o.deserted = desertion{}
 		}
 	}
 	// The job is over when all known members have been certainly gone for long enough.
 	patience := desertedAfter
-	if s, _ := l.d.status.now(); s.ended {
+	if s, _ := o.joiner.d.status.now(); s.ended {
 		patience = endedAfter
 	}
-	most := l.group.cfg.RejoinTimeout
+	most := o.joiner.group.cfg.RejoinTimeout
 	switch {
-	case l.deserted.lasts() > patience:
-		return fmt.Errorf("%w: the job has ended: %w", ErrNoView, l.last)
+	case o.deserted.lasts() > patience:
+		return fmt.Errorf("%w: the job has ended: %w", ErrNoView, o.last)
 	// Members that do not answer may live on the other side of a network partition.
-	case now.Sub(l.begun) > most && now.Sub(l.replyAt) > most:
-		return fmt.Errorf("%w: no member has answered for %v: %w", ErrQuorum, most, l.last)
+	case now.Sub(o.begun) > most && now.Sub(o.replyAt) > most:
+		return fmt.Errorf("%w: no member has answered for %v: %w", ErrQuorum, most, o.last)
 	}
 	return nil
 }
 
 // pause returns the time until the next round.
-func (l *lookout) pause() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.accepted {
-		return l.period()
+func (o *offerRounds) pause() time.Duration {
+	o.joiner.mu.Lock()
+	defer o.joiner.mu.Unlock()
+	if o.accepted {
+		return o.joiner.period()
 	}
-	return min(offerPause<<min(l.rounds, 10), longPause)
+	return min(offerPause<<min(o.rounds, 10), longPause)
 }
