@@ -80,7 +80,7 @@ package elastic
 //	           owned by the goroutine that calls Next: heldState (the State, and how to give and
 //	           receive it), loops
 //	           shared, with locks: registration (what offers are compared with), identity,
-//	           sessions, orders, outcome
+//	           openSessions, orders, outcome
 //	driver     the membership of one identity: a goroutine that drives elastic/member
 //	           owned by that goroutine: roster (the view, and a record of each member that
 //	           matters), watcher (which members can be reached), heartbeatSender, admitter,
