@@ -100,6 +100,19 @@ func (f *floatAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) p
 	return collective.IAllReduce(ctx, c.long(), f.bufs.staging.flat[b.lo:b.hi], f.own.flat[b.lo:b.hi], collective.Sum[float32])
 }
 
+// migrate moves all three vectors, because both gradient buffers serve as the target of
+// reductions in turn.
+func (f *floatAccumulator) migrate(h *sharedBuffers) error {
+	there, err := migrateVectors(h, f.own.flat, f.bufs.staging.flat, f.bufs.applied.flat)
+	if err != nil {
+		return err
+	}
+	for i, v := range []*vector{&f.own, &f.bufs.staging, &f.bufs.applied} {
+		*v = vector{there[i], cut(f.layout, there[i])}
+	}
+	return nil
+}
+
 // scan checks a bucket for values that are not finite. It runs just before the reduction, so it
 // also brings the bucket into the cache. A NaN or an infinity of one rank would reach the
 // parameters of all ranks.
@@ -272,6 +285,18 @@ func (e *exactAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) p
 		return p
 	}
 	return bothWaits{p, collective.IAllReduce(ctx, c.short(), e.step, e.peaks, collective.Max[exact.Peak])}
+}
+
+// migrate moves only the integers. The float32 buffers are not reduced, and need their own
+// alignment for computing.
+func (e *exactAccumulator) migrate(h *sharedBuffers) error {
+	there, err := migrateVectors(h, e.own, e.all)
+	if err != nil {
+		return err
+	}
+	e.own, e.all = there[0], there[1]
+	e.views, e.parts = cut(e.layout, e.own), cut(e.layout, e.all)
+	return nil
 }
 
 // fault returns the first parameter with an infinite or NaN peak.

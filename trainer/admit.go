@@ -175,15 +175,15 @@ type admitter struct {
 
 // Admit decides whether a candidate may join. It implements elastic.Judge and is safe for
 // concurrent use. The error wraps elastic.ErrNotYet if the members have no step model yet.
-func (j admitter) Admit(a elastic.Application) error {
-	if j.always || a.Forced {
+func (a admitter) Admit(p elastic.Application) error {
+	if a.always || p.Forced {
 		return nil
 	}
-	o := j.model.Load()
-	if o == nil || slices.ContainsFunc(a.Members, func(id elastic.ID) bool { return !slices.Contains(o.members, id) }) {
+	o := a.model.Load()
+	if o == nil || slices.ContainsFunc(p.Members, func(id elastic.ID) bool { return !slices.Contains(o.members, id) }) {
 		return fmt.Errorf("%w: the members have not done enough steps together", elastic.ErrNotYet)
 	}
-	return o.restrict(a.Members).decide(a, j.microbatch)
+	return o.restrict(p.Members).decide(p, a.microbatch)
 }
 
 // restrict returns the model of the given subset of the members.
@@ -204,4 +204,77 @@ func (s *stepModel) restrict(members []elastic.ID) *stepModel {
 	left.timing.latency = scale(s.timing.latency, after-1, before-1)
 	left.timing.flow = scale(s.timing.flow, (after-1)*before, (before-1)*after)
 	return &left
+}
+
+const (
+	// timingWindow is the number of recent steps of which a member keeps timings.
+	timingWindow = 9
+	// minTimings is the least number of steps of a session whose median is used.
+	minTimings = 3
+)
+
+// stepTimings measures the parts of steps, and publishes the resulting step model. The
+// goroutine of the steps owns all fields except model, which any goroutine may load.
+type stepTimings struct {
+	// policy is the policy of load balancing under which the window was measured.
+	policy string
+	// microbatches is the number of microbatches in a full step.
+	microbatches int
+
+	// epoch is the epoch of the session in which the window was measured.
+	epoch  uint64
+	window []stepTiming // timings of the last steps
+	model  atomic.Pointer[stepModel]
+}
+
+// publish evaluates a committed step in a view, with this peer's measurements in own. exchange is
+// the time of the exchange of reports. It consists of latency only, because all ranks have finished
+// their reductions before. The slowest rank does not wait for another rank, so the remaining time of
+// the step is the fixed part and communication. costs are the costs of the ranks, nil if they are
+// unknown, and bytes is the encoded length of the gradients.
+func (s *stepTimings) publish(v elastic.View, reports []rankReport, exchange time.Duration, own work, costs []loadbal.Cost, bytes int) {
+	if s.epoch != v.Epoch {
+		s.epoch, s.window = v.Epoch, nil
+	}
+	slowest := time.Duration(0)
+	for _, o := range reports {
+		if o.micros == 0 {
+			return // a rank has no measurement for this step
+		}
+		slowest = max(slowest, time.Duration(o.micros)*time.Microsecond)
+	}
+	// Split the time beyond the slowest rank's computing: first the fixed part, then latency,
+	// then flow.
+	rest := max(0, own.total-slowest)
+	now := stepTiming{slowest: slowest, fixed: min(rest, max(0, own.total-own.compute-own.comm))}
+	now.latency = min(rest-now.fixed, reductions*exchange)
+	now.flow = rest - now.fixed - now.latency
+	if s.window = append(s.window, now); len(s.window) > timingWindow {
+		s.window = s.window[1:]
+	}
+	if len(s.window) < minTimings || costs == nil {
+		return
+	}
+	o := &stepModel{policy: s.policy, microbatches: s.microbatches, costs: costs, bytes: int64(bytes), timing: medianTiming(s.window)}
+	for _, m := range v.Members {
+		o.members = append(o.members, m.ID)
+	}
+	s.model.Store(o)
+}
+
+// medianTiming returns the median of each part.
+func medianTiming(window []stepTiming) stepTiming {
+	median := func(part func(stepTiming) time.Duration) time.Duration {
+		var all []time.Duration
+		for _, p := range window {
+			all = append(all, part(p))
+		}
+		return slices.Sorted(slices.Values(all))[len(all)/2]
+	}
+	return stepTiming{
+		slowest: median(func(p stepTiming) time.Duration { return p.slowest }),
+		fixed:   median(func(p stepTiming) time.Duration { return p.fixed }),
+		latency: median(func(p stepTiming) time.Duration { return p.latency }),
+		flow:    median(func(p stepTiming) time.Duration { return p.flow }),
+	}
 }

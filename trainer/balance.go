@@ -18,7 +18,7 @@ type balance struct {
 	plan plan
 	// policy decides the shares. Each session has a new one.
 	policy loadbal.Policy
-	target              // for the open step
+	target target       // for the open step
 	shares []ledger.Set // microbatches of each rank in the step open
 	open   int64        // the step that shares divides: the open step, or an earlier one after a copy of a later state
 	// coming is the target of the step after the open step. With Gradients.Delay a peer needs its share
@@ -94,7 +94,8 @@ func (b *balance) enter(policy string, all []resumeReport, microbatches, self in
 	}
 	b.policy.Begin(speeds)
 	// cause is the reason for the next event about shares.
-	if b.cause = "the members have changed"; b.told == nil {
+	b.cause = "the members have changed"
+	if b.told == nil {
 		b.cause = "start"
 	}
 	b.target = b.decide(bounds, microbatches, self)
@@ -119,7 +120,7 @@ func (b *balance) ahead() []int {
 	if b.pipelined {
 		return b.coming.wanted
 	}
-	return b.wanted
+	return b.target.wanted
 }
 
 // costs returns the costs of the ranks, in nanoseconds; nil if the policy does not know them.
@@ -129,7 +130,8 @@ func (b *balance) costs() []loadbal.Cost { return b.policy.Costs() }
 // which a part was computed earlier, in a session that has broken: the time of such a share does
 // not give the peer's speed.
 func (b *balance) measured(share int, whole bool, took time.Duration) {
-	if b.micros = 0; whole && share > 0 {
+	b.micros = 0
+	if whole && share > 0 {
 		b.note(share, took)
 	}
 }
@@ -170,7 +172,7 @@ func (b *balance) assigned(committed int64, overlap bool) map[int64][]ledger.Set
 // assignShares assigns the microbatches of a step when no rank holds any of them: after a commit,
 // or for another attempt at the same step.
 func (b *balance) assignShares(s *elastic.Session, step int64) {
-	b.shares, _ = ledger.Assign(make([]ledger.Set, len(b.shares)), b.wanted, b.plan.after(step-1))
+	b.shares, _ = ledger.Assign(make([]ledger.Set, len(b.shares)), b.target.wanted, b.plan.after(step-1))
 	b.open = step
 	b.logShares(s, step)
 }
@@ -185,10 +187,10 @@ func (b *balance) logShares(s *elastic.Session, step int64) {
 	}
 	old, why := b.told, b.reason()
 	b.cause, b.short = "", false
-	if slices.Equal(old, b.wanted) {
+	if slices.Equal(old, b.target.wanted) {
 		return
 	}
-	b.told = slices.Clone(b.wanted)
+	b.told = slices.Clone(b.target.wanted)
 	if !isReporter(s) {
 		return
 	}
@@ -206,15 +208,15 @@ func (b *balance) reason() string {
 	case b.cause != "":
 		return b.cause
 	case !b.short:
-		return b.why
+		return b.target.why
 	}
 	most := 0
-	for rank := range b.wanted {
-		if distance(b.wanted[rank], b.told[rank]) > distance(b.wanted[most], b.told[most]) {
+	for rank := range b.target.wanted {
+		if distance(b.target.wanted[rank], b.told[rank]) > distance(b.target.wanted[most], b.told[most]) {
 			most = rank
 		}
 	}
-	return fmt.Sprintf("rank %d: %d to %d microbatches, measured in the short step at the end of the pass", most, b.told[most], b.wanted[most])
+	return fmt.Sprintf("rank %d: %d to %d microbatches, measured in the short step at the end of the pass", most, b.told[most], b.target.wanted[most])
 }
 
 // distance returns |a-b|.

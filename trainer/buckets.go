@@ -1,12 +1,11 @@
 package trainer
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sort"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // layout places the parameters one after the other, in declaration order, in one flat vector, and
@@ -165,6 +164,15 @@ func (l layout) part(b bucket, param int) (lo, hi int) {
 // size returns the length of a flat vector.
 func (l layout) size() int { return l.offsets[len(l.params)] }
 
+// describe formats the number and size of the parameters, and a hash of their names and shapes.
+func (l layout) describe() string {
+	h := xxhash.New()
+	for _, p := range l.params {
+		fmt.Fprintf(h, "%q %v\n", p.Name, p.Shape) // never fails
+	}
+	return fmt.Sprintf("%d of %d elements, shapes %016x", len(l.params), l.size(), h.Sum64())
+}
+
 // vector returns a zeroed vector without gaps between parameters.
 func (l layout) vector() vector {
 	flat := make([]float32, l.size())
@@ -178,108 +186,4 @@ func cut[T any](l layout, flat []T) [][]T {
 		views[i] = flat[l.offsets[i]:l.offsets[i+1]:l.offsets[i+1]]
 	}
 	return views
-}
-
-// pending is a reduction under way, for example a *collective.Handle.
-type pending interface {
-	Wait(ctx context.Context) error
-}
-
-// reduction manages the reduction of one step's buckets. It starts buckets strictly in the layout's
-// order, so that all ranks make the same calls in the same order, even if their models complete
-// gradients in different orders.
-type reduction struct {
-	layout  layout
-	start   func(bucket) pending // starts the reduction of a bucket
-	yield   func()               // lets calls under way make progress
-	from    []int                // by parameter: the gradient is complete from this element on
-	started []pending            // by bucket
-	err     error                // the model's mistake
-}
-
-// newReduction returns a reduction without complete gradients; start starts the reduction of a
-// bucket.
-func newReduction(l layout, start func(bucket) pending) *reduction {
-	r := &reduction{layout: l, start: start, yield: runtime.Gosched, from: make([]int, len(l.params))}
-	for i, p := range l.params {
-		r.from[i] = len(p.Data)
-	}
-	return r
-}
-
-// ready records that the elements [from:] of the gradient of parameter i are complete, and starts
-// every bucket whose turn has come. The model calls ready through Batch.Done.
-//
-// A call that was just started has sent nothing yet. If the model computes on the only processor,
-// the first send would wait until the scheduler preempts the model, 10 to 20 ms later. So ready
-// yields until the calls block on the network. The yield also handles messages that have arrived for
-// other calls.
-func (r *reduction) ready(i, from int) {
-	if i < 0 || i >= len(r.from) || from < 0 || from >= r.from[i] {
-		r.err = errors.Join(r.err, fmt.Errorf("the model called Done(%d, %d) out of range, twice or out of order: call it once for each part, in descending order of from", i, from))
-		return
-	}
-	r.from[i] = from
-	before := len(r.started)
-	// Buckets start in one order at all ranks, as collective calls must. A bucket that is complete
-	// early waits for those before it.
-	for len(r.started) < len(r.layout.buckets) && r.complete(r.layout.buckets[len(r.started)]) {
-		r.started = append(r.started, r.start(r.layout.buckets[len(r.started)]))
-	}
-	if len(r.started) > before {
-		r.yield()
-	}
-}
-
-// complete reports whether all gradients of a bucket are complete.
-func (r *reduction) complete(b bucket) bool {
-	for i := b.firstParam; i < b.endParam; i++ {
-		if lo, _ := r.layout.part(b, i); r.layout.offsets[i]+r.from[i] > lo {
-			return false
-		}
-	}
-	return true
-}
-
-// startAll starts the remaining buckets, when nothing is left to compute.
-func (r *reduction) startAll() {
-	for i, from := range r.from {
-		if from > 0 {
-			r.ready(i, 0)
-		}
-	}
-}
-
-// waitFor waits for the sums of the elements [from, end) of parameter i. Their buckets must have
-// been started.
-func (r *reduction) waitFor(ctx context.Context, i, from, end int) error {
-	first := r.layout.offsets[i]
-	for k, b := range r.layout.buckets {
-		if b.hi <= first+from || b.lo >= first+end {
-			continue
-		}
-		if err := r.started[k].Wait(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// has reports whether the sums of the elements [from, end) of parameter i have arrived.
-func (r *reduction) has(i, from, end int) bool {
-	now, cancel := context.WithCancel(context.Background())
-	cancel() // with an ended context waitFor only polls
-	return r.waitFor(now, i, from, end) == nil
-}
-
-// wait waits for all started calls and returns the first error. No call that uses the buffers is
-// left under way: the end of ctx ends the calls, but not this wait.
-func (r *reduction) wait(ctx context.Context) error {
-	var first error
-	for k, p := range r.started {
-		if err := p.Wait(context.WithoutCancel(ctx)); err != nil && first == nil {
-			first = fmt.Errorf("reduce bucket %d of %d: %w", k+1, len(r.layout.buckets), err)
-		}
-	}
-	return first
 }

@@ -64,6 +64,9 @@ func (c *compressedAccumulator) reduce(ctx context.Context, on bucketComm, b buc
 	return collective.IAllReduceCoded(ctx, comm, c.bufs.staging.flat[b.lo:b.hi], v, coding)
 }
 
+// migrate moves nothing: codes are sent in messages, not through shared memory.
+func (c *compressedAccumulator) migrate(*sharedBuffers) error { return nil }
+
 // factor returns the factor by which reduce multiplies lacked. If the open step has more or fewer
 // samples than the step of lacked, the coding error keeps its weight in the mean.
 func (c *compressedAccumulator) factor() float32 {

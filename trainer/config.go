@@ -2,11 +2,20 @@ package trainer
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"math"
+	"runtime"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/loadbal"
+	"github.com/elrun/elrun/trainer/compress"
+	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -78,6 +87,158 @@ type Checkpoint struct {
 	// number of peers, the steps or passes, the schedule, BucketBytes, Compression and Audit of
 	// Gradients, and Balancing. A peer that finds no checkpoint gets the state from the others.
 	Resume string
+}
+
+// DefaultBucketBytes is large enough that bytes, not messages, make up the cost, and small enough
+// that the first buckets are complete soon.
+const DefaultBucketBytes = 256 << 10
+
+// Gradients has the settings by which peers sum gradients and apply the mean. The zero value sums
+// in float32 and applies the whole mean at once. All peers must have equal settings.
+type Gradients struct {
+	// Clip limits the Euclidean norm of the mean gradient; 0 means no limit.
+	Clip float64
+	// Delay applies the mean gradient of a step at the commit of the next step, and the gradient of
+	// the last step at the end of the training (a staleness of one). So a peer computes its part of
+	// a step while the sums of the previous step are being reduced. Between hosts a step then takes
+	// about the time of its computation or of its reduction, whichever is longer, provided that the
+	// share is one call of the model (Model.MaxSamples).
+	//
+	// The outstanding gradient is part of the state that joining peers and checkpoints get.
+	// Points (Training) see the parameters without it. If a step fails with its session, the
+	// computed part of the next step is lost with it. Delay takes as much memory as Model.Waits.
+	Delay bool
+	// BucketBytes is the number of bytes of gradients that are reduced together; 0 means 256 KiB.
+	// Models of more than 16 buckets begin with larger buckets. Between hosts buckets shrink towards
+	// the end of a backward pass; between two hosts they have half the size, between three hosts
+	// three quarters.
+	BucketBytes int
+	// Compression sends gradients in a lossy coding of package compress: "fp16", "bf16", "int8",
+	// "topk", "topk:F" or "topk:F:2bit". The coding error is added to the gradients of the next
+	// step (error feedback). All peers still have the same bits. Empty or "none" sends float32.
+	Compression string
+	// Exact sums gradients as integers (package exact). The result then has the same bits for any
+	// number of peers, and through every join and loss.
+	Exact bool
+	// Audit is the probability, from 0 to 1, with which each peer recomputes another peer's part
+	// of a step and compares the bits. A peer with bad memory, or a cheating one, is named and
+	// put out (ErrAudit). Audit needs Exact. It costs this fraction of the computing; in each step
+	// a copy of all parameters and fingerprints of the gradient sums, which are cheap in relation to
+	// a large batch; and memory for three times the parameters and one gradient. The weights stay
+	// the same.
+	Audit     float64
+	auditSeed uint64 // for tests; 0 means a random seed
+}
+
+// withDefaults returns the settings with defaults in place of zeros, or an error that names the
+// first invalid field.
+func (g Gradients) withDefaults() (Gradients, error) {
+	if g.BucketBytes == 0 {
+		g.BucketBytes = DefaultBucketBytes
+	}
+	if g.Compression == "" {
+		g.Compression = compress.None
+	}
+	switch {
+	// The negated comparison also refuses NaN.
+	case !(g.Clip >= 0):
+		return g, fmt.Errorf("trainer: Gradients.Clip is %v, want 0 or more", g.Clip)
+	case g.BucketBytes < 1:
+		return g, fmt.Errorf("trainer: Gradients.BucketBytes is %d, want at least 1", g.BucketBytes)
+	case !(g.Audit >= 0 && g.Audit <= 1):
+		return g, fmt.Errorf("trainer: Gradients.Audit is %v, want 0 to 1", g.Audit)
+	case g.Audit > 0 && !g.Exact:
+		return g, fmt.Errorf("trainer: Gradients.Audit is %v without Exact: set Exact, with which a recomputed part has the same bits", g.Audit)
+	case g.Exact && g.Compression != compress.None:
+		return g, fmt.Errorf("trainer: Gradients has Exact and Compression %q, want one of them: the compressed bits depend on the shares of the peers", g.Compression)
+	}
+	coding, err := compress.Parse(g.Compression)
+	if err != nil {
+		return g, fmt.Errorf("trainer: Gradients.Compression: %w", err)
+	}
+	g.Compression = compress.Name(coding) // canonical spelling, because peers compare it
+	return g, nil
+}
+
+// DefaultBalance is the default policy of package loadbal.
+const DefaultBalance = "auto"
+
+// Values of Balancing.Admit, the policy of admission.
+const (
+	// AdmitIfItHelps parks a candidate that would not shorten the steps, for example because it is
+	// slow or far away.
+	AdmitIfItHelps = "helps"
+	// AdmitAlways admits every candidate that may join.
+	AdmitAlways = "always"
+)
+
+// errAdmit lists the values of Balancing.Admit.
+var errAdmit = errors.New(`want "helps" or "always"`)
+
+// Balancing has the settings that decide how many microbatches of a step each peer computes. The
+// zero value lets shares follow the peers' speeds.
+type Balancing struct {
+	// Policy names the load balancing policy, by which shares follow the peers' speeds: one of
+	// package loadbal. Empty or "auto" means the default of that package, "equal" means equal
+	// shares. All peers must have the same policy.
+	Policy string
+	// MaxShare bounds the microbatches that this peer computes in a step, as long as the others
+	// can take the rest; 0 means no bound. It may differ between peers. A model that runs out of
+	// memory lowers it.
+	MaxShare int
+	// Admit is the policy by which the members admit peers to a running job: AdmitIfItHelps, the
+	// default, or AdmitAlways. It may differ between peers: a joining peer with AdmitAlways is
+	// admitted regardless of the members' setting. A peer that would not shorten steps is parked:
+	// it follows the job, and is admitted when it would shorten steps, or when too few others are
+	// left.
+	Admit string
+}
+
+// withDefaults returns the settings with defaults in place of zeros, or an error that names the
+// first invalid field.
+func (b Balancing) withDefaults() (Balancing, error) {
+	if b.Policy == "" {
+		b.Policy = DefaultBalance
+	}
+	if b.Admit == "" {
+		b.Admit = AdmitIfItHelps
+	}
+	if b.MaxShare < 0 {
+		return b, fmt.Errorf("trainer: Balancing.MaxShare is %d, want 0 or more", b.MaxShare)
+	}
+	if b.Admit != AdmitIfItHelps && b.Admit != AdmitAlways {
+		return b, fmt.Errorf("trainer: Balancing.Admit is %q: %w", b.Admit, errAdmit)
+	}
+	if _, err := loadbal.New(b.Policy); err != nil {
+		return b, fmt.Errorf("trainer: Balancing.Policy: %w", err)
+	}
+	return b, nil
+}
+
+// Hooks are functions of the program that a training calls. Each may be nil, and may differ between
+// peers.
+type Hooks struct {
+	// OnBegin is called before this peer computes its part of a step, and again for another try at
+	// the step. Gradient may have begun earlier (Model.Waits).
+	OnBegin func(step int64)
+	// OnTrial is called before this peer computes microbatches of a step as a speed trial before it
+	// joins. Their results are discarded.
+	OnTrial func(step int64)
+	// OnStep is called in order for every step that this peer has contributed to, when the step is
+	// stable. The parameters may already have changed in the next step.
+	OnStep func(StepReport)
+	// Done is called with the result when the job is finished at this peer.
+	Done func(Result)
+	// Log is called with a line of text for each warning: a problem that does not end the training,
+	// such as a damaged checkpoint that was skipped. It may be called from several goroutines.
+	Log func(line string)
+}
+
+// log formats a line for Log.
+func (h Hooks) log(format string, args ...any) {
+	if h.Log != nil {
+		h.Log(fmt.Sprintf(format, args...))
+	}
 }
 
 // StepReport describes a stable step from the point of view of one peer.
@@ -178,6 +339,66 @@ func (c Config) withDefaults() (Config, error) {
 		return c, err
 	}
 	return c, c.Optimizer.Check()
+}
+
+// Names of settings in which a checkpoint may differ from the job that resumes from it. They change
+// the length of the job or the execution of steps, but not the meaning of a saved state.
+const (
+	settingSteps      = "steps"
+	settingSchedule   = "schedule"
+	settingBuckets    = "bucket bytes"
+	settingArithmetic = "arithmetic"
+	settingBalance    = "balance"
+	settingCompress   = "compression"
+	settingAudit      = "audit"
+)
+
+// agreed lists the settings that must be equal at all members of a job, except
+// Config.Settings. Members compare names and values, not hashes, so that the error at a differing
+// peer shows both values.
+func (c Config) agreed(p plan, l layout) []elastic.Setting {
+	delayed := ""
+	if c.Gradients.Delay {
+		delayed = ", a step late"
+	}
+	s := []elastic.Setting{
+		{Name: "samples", Value: fmt.Sprint(c.Samples)},
+		{Name: "global batch", Value: fmt.Sprint(c.GlobalBatch)},
+		{Name: "microbatch", Value: fmt.Sprint(c.Microbatch)},
+		{Name: "seed", Value: fmt.Sprint(c.Seed)},
+		{Name: "parameters", Value: l.describe(), Text: fmt.Sprintf("%d of %d elements", len(l.params), l.size())},
+		{Name: "optimizer", Value: fmt.Sprintf("%T%+v%s", c.Optimizer, c.Optimizer, delayed)},
+		{Name: "clip", Value: fmt.Sprint(c.Gradients.Clip)},
+		{Name: "exact", Value: fmt.Sprint(c.Gradients.Exact)},
+		{Name: "data", Value: c.DataHash, Text: fmt.Sprintf("%d samples", c.Samples)},
+		{Name: settingSteps, Value: fmt.Sprint(p.steps)},
+		{Name: settingSchedule, Value: scheduleHash(c.Schedule, p.steps), Text: describeSchedule(c.Schedule, p.steps)},
+		{Name: settingBuckets, Value: fmt.Sprint(c.Gradients.BucketBytes)},
+		{Name: settingBalance, Value: c.Balancing.Policy},
+		{Name: settingCompress, Value: c.Gradients.Compression},
+	}
+	// Exact mode requires equal bits, so the arithmetic of all peers must agree.
+	if c.Gradients.Exact {
+		s = append(s, elastic.Setting{Name: settingAudit, Value: fmt.Sprint(c.Gradients.Audit)})
+		s = append(s, elastic.Setting{Name: settingArithmetic, Value: fmt.Sprintf("%016x", exact.Probe()), Text: "arithmetic of " + runtime.GOARCH})
+	}
+	return s
+}
+
+// scheduleHash returns a hash of a schedule, from its rates at a hundred steps. A schedule is a
+// function, so it can be compared only by its values.
+func scheduleHash(schedule func(int64) float64, steps int64) string {
+	h := xxhash.New()
+	for i := range int64(100) {
+		step := 1 + int64(float64(i)/99*float64(steps-1))
+		h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(schedule(step)))) // never fails
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+// describeSchedule describes a schedule by its rates at the first, the middle and the last step.
+func describeSchedule(schedule func(int64) float64, steps int64) string {
+	return fmt.Sprintf("%.4g, %.4g, %.4g at steps 1, %d, %d", schedule(1), schedule((1+steps)/2), schedule(steps), (1+steps)/2, steps)
 }
 
 // check validates the checkpoint settings.

@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -60,7 +59,7 @@ const maxSums = 4
 
 // pointReport is the message of a rank about a point.
 type pointReport struct {
-	point
+	point      point
 	seen, kept int64
 }
 
@@ -70,13 +69,13 @@ const pointReportWords = 4 + 3*maxSums
 // words encodes the report.
 func (p pointReport) words() []int64 {
 	w := make([]int64, pointReportWords)
-	for i, flag := range []bool{p.decided, p.stop, p.keep, p.concluded} {
+	for i, flag := range []bool{p.point.decided, p.point.stop, p.point.keep, p.point.concluded} {
 		if flag {
 			w[0] |= 1 << i
 		}
 	}
-	w[1], w[2], w[3] = p.seen, p.kept, int64(len(p.sums))
-	for i, s := range p.sums {
+	w[1], w[2], w[3] = p.seen, p.kept, int64(len(p.point.sums))
+	for i, s := range p.point.sums {
 		putScore(w[4+3*i:], s)
 	}
 	return w
@@ -87,7 +86,7 @@ func pointReportOf(w []int64, step int64) pointReport {
 	flag := func(i int) bool { return w[0]>>i&1 != 0 }
 	v := pointReport{point{step: step, decided: flag(0), stop: flag(1), keep: flag(2), concluded: flag(3)}, w[1], w[2]}
 	for i := range min(max(0, w[3]), maxSums) {
-		v.sums = append(v.sums, getScore(w[4+3*i:]))
+		v.point.sums = append(v.point.sums, getScore(w[4+3*i:]))
 	}
 	return v
 }
@@ -106,11 +105,11 @@ func getScore(w []int64) Score {
 // ranks get the same result, except for the decisions of their own programs.
 func (p point) merge(all []pointReport) point {
 	for _, v := range all {
-		if len(v.sums) > len(p.sums) {
-			p.sums = v.sums
+		if len(v.point.sums) > len(p.sums) {
+			p.sums = v.point.sums
 		}
-		if v.concluded {
-			p.stop, p.keep, p.decided, p.concluded = v.stop, v.keep, true, true
+		if v.point.concluded {
+			p.stop, p.keep, p.decided, p.concluded = v.point.stop, v.point.keep, true, true
 		}
 	}
 	return p
@@ -179,7 +178,7 @@ func (d *decisions) decide(ctx context.Context, s *elastic.Session, committed in
 		}
 		// Every rank has all decisions, so every rank chooses the same decision.
 		counts := decision(all)
-		d.point.stop, d.point.keep, d.point.concluded = counts.stop, counts.keep, true
+		d.point.stop, d.point.keep, d.point.concluded = counts.point.stop, counts.point.keep, true
 	}
 	if !was {
 		d.carryOut()
@@ -301,33 +300,6 @@ func (d *decisions) carryOut() {
 	}
 	d.stopped = d.stopped || d.point.stop
 }
-
-// sum adds up the parts of a score over all ranks, in rank order.
-func (p *Point) sum(part Score) (total Score, err error) {
-	if p.session == nil {
-		return part, nil
-	}
-	p.idle() // a peer that waits for others is not busy
-	defer func() { p.idle = p.decisions.busy(p.session) }()
-	const words = 3
-	n := len(p.session.View.Members)
-	// Each rank writes its part to its own range of a zeroed vector, so the sum of these vectors has
-	// the parts of all ranks. The parts are then added in rank order, so that rounding is the same
-	// at all ranks.
-	all := make([]int64, n*words)
-	putScore(all[p.session.Rank*words:], part)
-	if err := collective.AllReduce(p.ctx, p.session.Comm.With(collective.CallOptions{For: "score"}), all, all, collective.Sum[int64]); err != nil {
-		return Score{}, fmt.Errorf("share the score after step %d: %w", p.Step, err)
-	}
-	for w := range slices.Chunk(all, words) {
-		s := getScore(w)
-		total.Samples, total.Correct, total.Loss = total.Samples+s.Samples, total.Correct+s.Correct, total.Loss+s.Loss
-	}
-	return total, nil
-}
-
-// errSums is returned by the fifth call of Sum at a point.
-var errSums = errors.New("a point has at most 4 sums: combine several scores in one Sum")
 
 // settings returns the settings of points that all members must share; nil without points.
 func (d *decisions) settings() []elastic.Setting {

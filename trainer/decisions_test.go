@@ -13,7 +13,7 @@ func drawView(t *rapid.T, step int64) pointReport {
 	v := pointReport{point{step: step, decided: flag("decided"), stop: flag("stop"), keep: flag("keep"), concluded: flag("concluded")},
 		rapid.Int64Range(0, 3).Draw(t, "seen"), rapid.Int64Range(0, 3).Draw(t, "kept")}
 	for range rapid.IntRange(0, maxSums).Draw(t, "sums") {
-		v.sums = append(v.sums, Score{rapid.Int().Draw(t, "samples"), rapid.Int().Draw(t, "correct"), rapid.Float64().Draw(t, "loss")})
+		v.point.sums = append(v.point.sums, Score{rapid.Int().Draw(t, "samples"), rapid.Int().Draw(t, "correct"), rapid.Float64().Draw(t, "loss")})
 	}
 	return v
 }
@@ -30,8 +30,8 @@ func TestPointReportsOnTheWire(t *testing.T) {
 			t.Fatalf("got %+v, want %+v", got, v)
 		}
 		w[3] = rapid.Int64().Draw(t, "wrong number of sums")
-		if got := pointReportOf(w, 7); len(got.sums) > maxSums {
-			t.Fatalf("%d sums", len(got.sums))
+		if got := pointReportOf(w, 7); len(got.point.sums) > maxSums {
+			t.Fatalf("%d sums", len(got.point.sums))
 		}
 	})
 }
@@ -51,19 +51,19 @@ func TestMergedPoints(t *testing.T) {
 				concluded = true
 			}
 			for i := range rapid.IntRange(0, most).Draw(t, "own sums") { // all ranks see the same sums, so each has a prefix of one sequence
-				v.sums = append(v.sums, Score{Samples: i})
+				v.point.sums = append(v.point.sums, Score{Samples: i})
 			}
 			all = append(all, v)
 		}
 		for _, v := range all {
-			got := v.merge(all)
-			if first := all[0].merge(all); !reflect.DeepEqual(got.sums, first.sums) {
+			got := v.point.merge(all)
+			if first := all[0].point.merge(all); !reflect.DeepEqual(got.sums, first.sums) {
 				t.Fatalf("sums %v, at rank 0 %v", got.sums, first.sums)
 			}
 			if got.concluded != concluded || concluded && (got.stop != stop || got.keep != keep || !got.decided) {
 				t.Fatalf("%+v merged to %+v", all, got)
 			}
-			if !concluded && (got.decided != v.decided || got.stop != v.stop) {
+			if !concluded && (got.decided != v.point.decided || got.stop != v.point.stop) {
 				t.Fatalf("its own %+v merged to %+v", v, got)
 			}
 		}
@@ -75,7 +75,7 @@ func TestMergedPoints(t *testing.T) {
 func TestWhoseDecisionCounts(t *testing.T) {
 	seen := func(seen, kept int64, stop bool) pointReport { return pointReport{point{stop: stop}, seen, kept} }
 	all := []pointReport{seen(1, 0, false), seen(4, 6, true), seen(4, 2, false), seen(2, 6, false)}
-	if v := decision(all); !v.stop {
+	if v := decision(all); !v.point.stop {
 		t.Error("not that of rank 1")
 	}
 	if rank, everywhere := holder(all); rank != 1 || everywhere {

@@ -88,16 +88,16 @@ package trainer
 //     the other microbatches are assigned by speed (balance.go). Later steps of a session need no
 //     gather: no rank holds a microbatch of the new step, and the previous commit record has the
 //     speed of every rank. The samples of a microbatch follow from the seed and the number of the
-//     step (plan.go, sample.go).
+//     step (plan.go).
 //  3. contribution.go, accumulator.go: the model adds the gradient sums of its microbatches to the
 //     contribution. No reduction writes to a contribution. Between hosts, one call of the model
 //     computes several microbatches, if the model supports that (calls.go).
-//  4. buckets.go: while the last backward pass still runs, complete buckets of parameters are
+//  4. buckets.go, reducer.go: while the last backward pass still runs, complete buckets of parameters are
 //     reduced into a second buffer, in the order in which the model completes them.
 //  5. rankreport.go, openstep.go: when every bucket is reduced, and only then, a small vector with a
 //     report per rank is reduced: the commit record. A complete commit record is the commit of the
 //     step. The mean gradient is the sum divided by the number of samples in the commit record.
-//     Between hosts the next step begins meanwhile, if the model waits for parameters (pipeline.go):
+//     Between hosts the next step begins meanwhile, if the model waits for parameters (undolog.go):
 //     parameters are updated as their sums arrive. The first call of the next step waits for each
 //     parameter that it reads, and computes up to its first gradient. Then the open step is finished
 //     before that gradient is added.
@@ -133,12 +133,12 @@ package trainer
 //
 // # The parts of a run
 //
-// A job (job.go, session.go) goes from session to session. It agrees with the other peers at the
+// A job (job.go) goes from session to session. It agrees with the other peers at the
 // entry of a session, in commit records, and at the end. It owns the state (state.go), which is the
 // same at all members after the same committed step; package elastic copies it between peers.
 // The job also owns the open step (openstep.go), which is this peer's work on the next step: the
 // contribution (contribution.go), the shares of all ranks (balance.go), and the reduction of
-// gradients (reducer.go). A try (try.go) ends with its session. A reporter (report.go) announces
+// gradients (reducer.go). A try (openstep.go) ends with its session. A reporter (report.go) announces
 // stable steps. State and open step do not depend on a group.
 //
 // # The ledger
@@ -188,7 +188,7 @@ package trainer
 // With Gradients.Delay the commit of a step applies the mean gradient of the previous step (a
 // staleness of one). All members keep this gradient in any case, for members that missed the
 // previous commit (state.go). So a step can be computed before the sums of the previous step have
-// arrived (forward.go). The state is the parameters and the outstanding gradient, which is applied
+// arrived (openstep.go). The state is the parameters and the outstanding gradient, which is applied
 // at the end of the job (job.go). A share is decided one step earlier than otherwise, from the
 // commit record before the last (balance.go).
 //
@@ -203,7 +203,7 @@ package trainer
 // The goroutine of Run, or of the loop over Points, computes all gradients and changes all states.
 // Three things run beside it:
 //
-//	exchange    the collective calls of a step, if the next step begins early (try.go); it ends
+//	exchange    the collective calls of a step, if the next step begins early (try.awaitReports); it ends
 //	            before the step is committed
 //	saver       the write of a checkpoint, from a copy of the state; at most one at a time
 //	prefetcher  reads the samples of the next calls
@@ -220,6 +220,6 @@ package trainer
 // # How to change it
 //
 // A new mode of summation is an accumulator (accumulator.go); a new setting that all peers must
-// share goes into settingsOf (settings.go); new data for all ranks goes into rankReport
+// share goes into Config.agreed (config.go); new data for all ranks goes into rankReport
 // (rankreport.go), if needed in every step, or into resumeReport, if needed once per session.
 // Decisions must be pure functions of gathered or reduced data.

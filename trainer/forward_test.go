@@ -36,7 +36,7 @@ func forwardOf(t *testing.T, gates []chan error, sizes ...int) *forward {
 	})
 	sums.yield = func() {}
 	sums.startAll()
-	e, v := &pipeline{slots: make([][][]float32, len(sizes))}, l.vector()
+	e, v := &undoLog{slots: make([][][]float32, len(sizes))}, l.vector()
 	for i, p := range l.params {
 		e.params = append(e.params, p.Data)
 		for k := range v.views[i] {
@@ -44,7 +44,7 @@ func forwardOf(t *testing.T, gates []chan error, sizes ...int) *forward {
 		}
 	}
 	e.reserve()
-	return &forward{pipeline: e, sums: sums, values: v.views, samples: 2, broken: always(nil),
+	return &forward{undo: e, sums: sums, values: v.views, samples: 2, broken: always(nil),
 		apply: func(param, mean []float32, _ [][]float32) {
 			for k, m := range mean {
 				param[k] -= m
@@ -73,25 +73,25 @@ func TestParametersAreUpdatedMeanwhile(t *testing.T) {
 		f := forwardOf(t, gates, n, 7, n)
 		turns := 0
 		f.sums.yield = func() {
-			if turns++; f.left(1)+f.left(2) == 0 {
+			if turns++; f.undo.left(1)+f.undo.left(2) == 0 {
 				close(gates[0])
 				f.sums.yield = func() { t.Error("there is a turn more than there are blocks") }
 			}
 		}
 		if err := f.need(ctx, 0, 3); err != nil {
-			t.Fatalf("%v; of the others %d and %d elements are left", err, f.left(1), f.left(2))
+			t.Fatalf("%v; of the others %d and %d elements are left", err, f.undo.left(1), f.undo.left(2))
 		}
 		if turns != 4 {
 			t.Errorf("others had %d turns meanwhile, want one for each of 4 blocks", turns)
 		}
-		if f.left(0) != 3 {
-			t.Errorf("%d elements are left, although element 3 and later ones were needed", f.left(0))
+		if f.undo.left(0) != 3 {
+			t.Errorf("%d elements are left, although element 3 and later ones were needed", f.undo.left(0))
 		}
-		for i := range f.params {
+		for i := range f.undo.params {
 			if err := f.need(ctx, i, 0); err != nil {
 				t.Fatal(err)
 			}
-			for k, x := range f.params[i] {
+			for k, x := range f.undo.params[i] {
 				if want := -float32(i+1) / 2; x != want {
 					t.Fatalf("element %d of parameter %d is %v, want %v", k, i, x, want)
 				}
@@ -117,11 +117,11 @@ func TestNothingToDoMeanwhile(t *testing.T) {
 					f.values[2][1] = float32(math.Inf(1))
 				}
 				time.AfterFunc(time.Second, func() { close(gates[0]) })
-				if err := f.need(t.Context(), 0, 0); err != nil || f.left(0) != 0 {
-					t.Errorf("error %v, %d elements are left", err, f.left(0))
+				if err := f.need(t.Context(), 0, 0); err != nil || f.undo.left(0) != 0 {
+					t.Errorf("error %v, %d elements are left", err, f.undo.left(0))
 				}
-				if f.left(2) != 4 {
-					t.Errorf("parameter 2 is updated from element %d on", f.left(2))
+				if f.undo.left(2) != 4 {
+					t.Errorf("parameter 2 is updated from element %d on", f.undo.left(2))
 				}
 				if err := f.need(t.Context(), 1, 0); err != nil {
 					t.Error(err)

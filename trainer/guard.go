@@ -16,12 +16,9 @@ var errGone = errors.New("its program ended Run by a panic or runtime.Goexit: se
 // run to the model (Batch.Err).
 type guard struct {
 	revoke   func(error)     // revokes the session; nil before the first session
-	ended    func() error    // returns why the run ends, or nil
+	ended    func() error    // returns why the run ends, or nil; the latter before the run
 	progress *netpoll.Engine // drives calls under way while the model computes
 }
-
-// newGuard returns a guard for the time before the run.
-func newGuard() *guard { return &guard{ended: func() error { return nil }} }
 
 // start begins a run; ended returns why the run ends, or nil.
 func (g *guard) start(ended func() error) (err error) {

@@ -7,10 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/trainer/internal/audit"
 )
 
 // job is this peer's part in a run: it goes from session to session and tries one step after the
@@ -18,13 +23,13 @@ import (
 // Run calls all methods.
 type job struct {
 	// group provides the sessions and receives the events.
-	group *elastic.Group
-	cfg   Config
-	plan  plan
-	held  []elastic.Setting // settings in which all members must agree
-	guard *guard
-	state *state
-	step  *openStep
+	group  *elastic.Group
+	cfg    Config
+	plan   plan
+	agreed []elastic.Setting // settings in which all members must agree
+	guard  *guard
+	state  *state
+	step   *openStep
 	// decisions carries out the decisions of the programs at points between steps.
 	decisions decisions
 	reporter  reporter // announces stable steps
@@ -62,7 +67,7 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	if model.Whole && cfg.Gradients.Exact {
 		return nil, errors.New("trainer: Model.Whole and Gradients.Exact are both set: the result would depend on the shares; leave one of them out")
 	}
-	j := &job{group: group, cfg: cfg, plan: newPlan(cfg), guard: newGuard()}
+	j := &job{group: group, cfg: cfg, plan: newPlan(cfg), guard: &guard{ended: func() error { return nil }}}
 	if j.step, err = newOpenStep(cfg, j.guard.of(model)); err != nil {
 		return nil, err
 	}
@@ -72,11 +77,11 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	j.step.balance.emit, j.step.reducer.emit, j.step.reducer.poll = emit, emit, j.guard.poll
 	j.state = j.step.state
 	j.state.observer = j
-	j.held = settingsOf(cfg, j.plan, j.step.reducer.layout)
-	j.saver = newSaver(cfg, j.plan, j.held)
+	j.agreed = cfg.agreed(j.plan, j.step.reducer.layout)
+	j.saver = newSaver(cfg, j.plan, j.agreed)
 	j.saver.emit, j.saver.busy = emit, group.Busy
 	j.reporter = reporter{plan: j.plan, told: cfg.Hooks.OnStep, emit: emit, digest: func(int64) string { return digestText(j.state.dueDigest()) }}
-	j.decisions = decisions{group: group, params: j.state.pipeline.params, of: j.plan.steps}
+	j.decisions = decisions{group: group, params: j.state.undo.params, of: j.plan.steps}
 	j.timings.policy, j.timings.microbatches = cfg.Balancing.Policy, j.plan.mostMicrobatches()
 	j.step.reopen()
 	return j, nil
@@ -95,7 +100,7 @@ func (j *job) run(ctx context.Context) (err error) {
 		return err
 	}
 	// From here on elastic may read and replace the state, on the goroutine of Run.
-	j.group.Sessions().Hold(j.replica(), slices.Concat(j.cfg.Settings, j.held, j.decisions.settings()))
+	j.group.Sessions().Hold(j.replica(), slices.Concat(j.cfg.Settings, j.agreed, j.decisions.settings()))
 	j.group.Sessions().OnQuorumLost(func() { j.saver.now(j.state) })
 	defer func() { _ = j.step.reducer.leave() }() // an error is harmless: the memory ends with the process
 	err = j.sessions(ctx)
@@ -171,6 +176,11 @@ func (j *job) sessions(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// goOn reports whether a session that ended with err is followed by another session.
+func goOn(err error) bool {
+	return errors.Is(err, collective.ErrRevoked) || errors.Is(err, errNextSession)
 }
 
 // refuse ends the run because the folder of its checkpoints belongs to another run. At the
@@ -255,4 +265,353 @@ func sha256Of(params []Param) string {
 		h.Write(kernel.Bytes(p.Data)) // never fails
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// errNextSession ends a session after a decision that all its members have made in the same way.
+var errNextSession = errors.New("left for the next session")
+
+// session trains in one session until the job is finished or the session ends. It is the main
+// loop: a decision point if one is due, then one try at a step, again and again.
+func (j *job) session(ctx context.Context, s *elastic.Session) error {
+	// A panic of the model from now on revokes this session, so that the others do not wait.
+	j.guard.revoke = s.Comm.Revoke
+	j.step.reducer.enter(s)
+	if err := j.enter(ctx, s); err != nil {
+		return err
+	}
+	for {
+		if err := j.decisions.decide(ctx, s, j.state.committed()); err != nil {
+			return err
+		}
+		if j.finished() {
+			return j.end(ctx, s)
+		}
+		if err := j.tryStep(ctx, s); err != nil {
+			return err
+		}
+	}
+}
+
+// enter gathers the parts of the open step that the ranks hold, and derives this peer's share. All
+// ranks have committed the same step, because Sessions.Next brings members that are behind up to date.
+func (j *job) enter(ctx context.Context, s *elastic.Session) error {
+	mine := j.step.entry(s)
+	words := mine.encode()
+	gathered := make([]uint64, len(words)*len(s.View.Members))
+	if err := collective.AllGather(ctx, s.Comm.With(collective.CallOptions{For: "entry"}), gathered, words); err != nil {
+		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
+	}
+	var all []resumeReport
+	var states []fingerprint
+	for w := range slices.Chunk(gathered, len(words)) {
+		e := decodeResumeReport(w, len(mine.exponents), len(mine.links))
+		all, states = append(all, e), append(states, e.state)
+	}
+	// First check that all states are equal, then settle a pending accusation, then assign the open
+	// step.
+	if err := j.agree(s, states); err != nil {
+		return err
+	}
+	if err := j.resolve(ctx, s, all); err != nil {
+		return err
+	}
+	if err := j.step.enter(s, all); err != nil {
+		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
+	}
+	return nil
+}
+
+// tryStep makes one try at the open step in this session: it computes this peer's share, reduces
+// the sums, and applies the result. It returns nil when the step is committed, and also when all
+// ranks have to compute it again with another scale. If the session breaks, the contribution keeps
+// its microbatches for the next session.
+//
+// Between hosts the next step begins while the reduction still runs (lookAhead). Then a second
+// goroutine waits for the reduction, and finish, called once, commits the step.
+func (j *job) tryStep(ctx context.Context, s *elastic.Session) error {
+	t, err := j.step.contribute(ctx, s)
+	if err != nil {
+		return fmt.Errorf("step %d: %w", t.plan.step, err)
+	}
+	// The report is made before the next step can begin, which reuses the contribution.
+	mine := j.step.report()
+	if !j.step.reducer.between() {
+		return j.commit(s, t, t.awaitReports(ctx, s, mine, &j.step.reducer))
+	}
+	var got exchanged
+	var exchange sync.WaitGroup
+	exchange.Go(func() { got = t.awaitReports(ctx, s, mine, &j.step.reducer) })
+	defer exchange.Wait() // also if the model panics
+	finish := sync.OnceValue(func() error {
+		exchange.Wait()
+		return j.commit(s, t, got)
+	})
+	// At a decision point the programs decide before the next step begins.
+	// Microbatches that may have ended other peers wait for the launcher's answer (retries).
+	if !j.decisions.due(t.plan.step) && !j.step.retries.suspects(t.plan.step+1) {
+		j.step.lookAhead(ctx, s, t, finish)
+	}
+	return finish()
+}
+
+// commit commits a step if its commit record is complete. If the step is not committed, none of its
+// updates remain in the parameters. An error after the commit ends the session or the job.
+func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
+	defer j.state.undo.rollback() // a no-op once the step is committed
+	if got.err != nil {
+		return got.err
+	}
+	comm := time.Since(t.computed)
+	if err := j.learn(s, got.reports); err != nil {
+		return err
+	}
+	committed, err := j.step.conclude(s, t.plan, got.reports)
+	if err != nil {
+		return fmt.Errorf("step %d: %w", t.plan.step, err)
+	}
+	if !committed {
+		return nil
+	}
+	// The time for the early call of the next step counts for that step, not for this one.
+	j.step.work.comm, j.step.work.total = comm-t.following, time.Since(t.begun)+t.claimed-t.following
+	j.timings.publish(s.View, got.reports, got.exchange, j.step.work, j.step.balance.costs(), j.step.reducer.bytes())
+	if err := j.group.Sessions().Committed(j.state.committed()); err != nil {
+		return fmt.Errorf("after the commit of step %d: %w", j.state.committed(), err)
+	}
+	if err := j.accused(s, got.reports); err != nil {
+		return err
+	}
+	// There is a later view. All ranks leave the session together, at this step boundary.
+	if anyStale(got.reports) {
+		return errNextSession
+	}
+	return nil
+}
+
+// learn evaluates a complete commit record: it checks that all ranks have the same state, passes
+// on audit fingerprints and link measurements, and reports the previously committed step, which
+// is stable now.
+func (j *job) learn(s *elastic.Session, reports []rankReport) error {
+	j.step.reducer.learn(reports)
+	var states []fingerprint
+	for _, other := range reports {
+		states = append(states, fingerprint{other.committed, other.digest})
+	}
+	if err := j.agree(s, states); err != nil {
+		return fmt.Errorf("after step %d: %w", j.state.committed(), err)
+	}
+	if found := j.step.audits.learn(s, j.state.committed(), reports); found != nil {
+		j.group.Sessions().Emit(s.View.Epoch, j.state.committed(), found)
+	}
+	j.stable(s.View, s.Rank)
+	return nil
+}
+
+// stable records that all members of v, in which this peer has the given rank, have committed the
+// last step.
+func (j *job) stable(v elastic.View, rank int) {
+	last := j.state.last
+	if last.Step > 0 && j.reporter.stable(last, v, v.Members[rank].ID, j.step.work, j.finished()) {
+		j.group.Sessions().Stable(last.Step)
+		j.saver.stable(j.state, rank == 0, j.finished())
+	}
+}
+
+// mostResyncs is the number of times that a peer may be re-synced. A machine that diverges more
+// often computes wrong results, and its peer leaves the job.
+const mostResyncs = 2
+
+// agree checks that all ranks of a session have committed the same step with the same parameters.
+// If some differ, all ranks leave the session, and the differing ranks get the state of the
+// others in the next session.
+func (j *job) agree(s *elastic.Session, states []fingerprint) error {
+	wrong, right := differing(states)
+	if wrong == nil {
+		return nil
+	}
+	var list []string
+	for _, rank := range wrong {
+		list = append(list, fmt.Sprintf("%s has %v", peerName(s)(rank), states[rank]))
+	}
+	err := fmt.Errorf("%w: %s; the others have %v", ErrDiverged, strings.Join(list, ", "), right)
+	s.Comm.Revoke(err)
+	// Every rank finds the same difference and leaves the session. Only the wrong ranks drop their
+	// state.
+	if !slices.Contains(wrong, s.Rank) {
+		return fmt.Errorf("%w: %w", errNextSession, err)
+	}
+	j.resyncs++
+	if j.resyncs > mostResyncs {
+		j.group.Leave()
+		return fmt.Errorf("took over the state of the others %d times already: check the memory of this host: %w", mostResyncs, err)
+	}
+	j.state.invalidate() // also drops the contribution that was computed from the bad state
+	j.group.Sessions().Emit(s.View.Epoch, j.state.committed(), event.Resync{Who: s.View.Members[s.Rank].ID.Short(),
+		Reason: fmt.Sprintf("has %v, the others have %v", states[s.Rank], right)})
+	j.cfg.Hooks.log("this peer's parameters differ from the others', so it copies theirs: %v", err)
+	return fmt.Errorf("%w: %w", errNextSession, err)
+}
+
+// differing returns the state that most ranks have, and the ranks with another state. Of equally
+// common states, the state of the lowest rank counts as right, so that all ranks agree.
+func differing(states []fingerprint) (wrong []int, right fingerprint) {
+	count := make(map[fingerprint]int)
+	for _, s := range states {
+		count[s]++
+	}
+	right = states[0]
+	for _, s := range states { // in rank order, so that ties are resolved alike at all ranks
+		if count[s] > count[right] {
+			right = s
+		}
+	}
+	for rank, s := range states {
+		if s != right {
+			wrong = append(wrong, rank)
+		}
+	}
+	return wrong, right
+}
+
+// end finishes a job in a session whose members have all committed the last step. If the session
+// fails, the next session repeats the end.
+func (j *job) end(ctx context.Context, s *elastic.Session) error {
+	// A commit record without a step confirms to all ranks that all have committed the last step.
+	// No rank leaves before that confirmation, because a member, or a newcomer of a later view, may
+	// still need a copy of the state.
+	mine := idleReport(j.state)
+	j.step.audits.tell(&mine)
+	reports, err := j.step.reducer.exchangeReports(ctx, s, mine)
+	if err == nil {
+		err = j.learn(s, reports)
+	}
+	if err == nil {
+		err = j.accused(s, reports)
+	}
+	if err != nil {
+		return err
+	}
+	if anyStale(reports) {
+		return errNextSession
+	}
+	return j.finish(s.View.Epoch, func() (*Score, error) { return evaluation{j.cfg.Evaluate}.together(ctx, s) })
+}
+
+// ErrAudit reports that this peer was put out of the group: most members have computed another
+// result than this peer, for its own part of a step or for a part that it audited. Its machine has
+// bad memory, or it runs another program.
+var ErrAudit = errors.New("put out by an audit")
+
+// errAccused ends a session in which a member accuses another. The vote takes place at the entry of
+// the next session, because no call of a model is under way there.
+var errAccused = errors.New("a member accuses another in the audit of a step")
+
+// accused ends the session if a rank accuses another in a commit record.
+func (j *job) accused(s *elastic.Session, reports []rankReport) error {
+	if !slices.ContainsFunc(reports, func(o rankReport) bool { return o.accuses }) {
+		return nil
+	}
+	s.Comm.Revoke(errAccused)
+	return fmt.Errorf("%w: %w", errNextSession, errAccused)
+}
+
+// resolve decides an accusation with which a rank has entered the session: all ranks vote, and
+// audit.Judge names the ranks that are wrong. These ranks are put out of the group, and the other
+// ranks go on to the next session.
+func (j *job) resolve(ctx context.Context, s *elastic.Session, all []resumeReport) error {
+	a := j.step.audits
+	if a == nil {
+		return nil
+	}
+	a.enter()
+	c, accused, step := claims(s.View, all)
+	if accused < 0 {
+		a.accusing = accusation{} // the accused member is gone, so there is nobody to judge
+		return nil
+	}
+	idle := s.Busy("auditing")
+	mine := a.vote(step, s.View.Members[accused].ID, j.step.together(), s.Comm.Err)
+	idle()
+	words := make([]uint64, 2*len(s.View.Members))
+	send := []uint64{uint64(mine.Told), uint64(mine.Computed)}
+	if err := collective.AllGather(ctx, s.Comm.With(collective.CallOptions{For: "audit"}), words, send); err != nil {
+		return fmt.Errorf("audit of step %d: %w", step, err)
+	}
+	// The words come from other members and may have any value.
+	var votes []audit.Vote
+	for w := range slices.Chunk(words, 2) {
+		votes = append(votes, audit.Vote{Told: min(audit.Print(w[0]), audit.None), Computed: min(audit.Print(w[1]), audit.None)})
+	}
+	a.accusing = accusation{}
+	j.awaitOthers(ctx, s)
+	return j.execute(ctx, s, step, c, audit.Judge(c, votes))
+}
+
+// kickPatience bounds the wait for a view without the ranks that were put out.
+const kickPatience = 5 * time.Second
+
+// kick puts ranks of a view out for good. All members kick the same ranks.
+func (j *job) kick(ctx context.Context, v elastic.View, ranks []int) {
+	ctx, cancel := context.WithTimeout(ctx, kickPatience)
+	defer cancel()
+	for _, rank := range ranks {
+		if err := j.group.Admin().Kick(ctx, v.Members[rank].ID); err != nil {
+			j.cfg.Hooks.log("peer %s could not be put out of the group: %v", v.Members[rank].ID.Short(), err)
+		}
+	}
+}
+
+// decisionPatience bounds the wait until the other members have the decision.
+const decisionPatience = 2 * time.Second
+
+// awaitOthers waits until all members have the decision. If a member were put out before it has the
+// decision, it would not learn the reason, and would join again under another ID.
+func (j *job) awaitOthers(ctx context.Context, s *elastic.Session) {
+	ctx, cancel := context.WithTimeout(ctx, decisionPatience)
+	defer cancel()
+	// After an error some member may lack the decision; this peer goes on all the same.
+	_ = collective.Barrier(ctx, s.Comm.With(collective.CallOptions{For: "audit"}))
+}
+
+// claims returns the accusation of the lowest rank that accuses another member of the view; accused
+// is negative if no rank does.
+func claims(v elastic.View, all []resumeReport) (c audit.Claims, accused int, step int64) {
+	for rank, e := range all {
+		if e.accusing.step == 0 {
+			continue
+		}
+		accused = slices.IndexFunc(v.Members, func(m elastic.Member) bool { return nameOf(m.ID) == e.accusing.accused })
+		if accused >= 0 && accused != rank {
+			return audit.Claims{Accused: accused, Auditor: rank, Computed: e.accusing.computed}, accused, e.accusing.step
+		}
+	}
+	return audit.Claims{}, -1, 0
+}
+
+// execute carries out the decision about a step. Without a majority nobody is put out, and execute
+// only logs the accused and the auditor: one of the two is wrong.
+func (j *job) execute(ctx context.Context, s *elastic.Session, step int64, c audit.Claims, v audit.Verdict) error {
+	told, wrong := event.Audit{Out: len(v.Wrong) > 0, For: v.For, Of: v.Of}, v.Wrong
+	if !told.Out {
+		wrong = []int{c.Accused, c.Auditor}
+		slices.Sort(wrong)
+	}
+	for _, rank := range wrong {
+		told.Who = append(told.Who, s.View.Members[rank].ID.Short())
+	}
+	j.group.Sessions().Emit(s.View.Epoch, step, told)
+	if !told.Out {
+		return nil
+	}
+	err := fmt.Errorf("audit of step %d: the results of %d of %d members differ from the result of %s: %w", step, v.For, v.Of, peerName(s)(wrong[0]), ErrAudit)
+	if slices.Contains(wrong, s.Rank) {
+		s.Comm.Revoke(err)
+		j.group.Leave()
+		return err
+	}
+	s.Comm.Revoke(err)
+	if all := len(s.View.Members); 2*(all-len(wrong)) > all { // a kick needs a majority; without it the members in wrong leave by themselves
+		j.kick(ctx, s.View, wrong)
+	}
+	return fmt.Errorf("%w: %w", errNextSession, err)
 }

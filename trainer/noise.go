@@ -24,22 +24,22 @@ const noiseMemory = 0.9
 
 // observe adds a step's reports and the squared norm of its mean gradient. A step in which fewer
 // than two ranks computed gradients is skipped.
-func (e *noise) observe(reports []rankReport, mean float64) {
-	var n, batch, a float64
+func (n *noise) observe(reports []rankReport, mean float64) {
+	var ranks, batch, a float64
 	for _, s := range reports {
 		if s.samples > 0 {
-			n++
+			ranks++
 			batch += float64(s.samples)
 			a += s.squareNorm / float64(s.samples)
 		}
 	}
 	// a is now the mean over the ranks of their squared norms, weighted by their samples.
 	a /= batch
-	if n < 2 || math.IsNaN(a) || math.IsInf(a, 0) || math.IsNaN(mean) || math.IsInf(mean, 0) {
+	if ranks < 2 || math.IsNaN(a) || math.IsInf(a, 0) || math.IsNaN(mean) || math.IsInf(mean, 0) {
 		return
 	}
-	e.trace = noiseMemory*e.trace + (1-noiseMemory)*(a-mean)*batch/(n-1)
-	e.signal = noiseMemory*e.signal + (1-noiseMemory)*(n*mean-a)/(n-1)
+	n.trace = noiseMemory*n.trace + (1-noiseMemory)*(a-mean)*batch/(ranks-1)
+	n.signal = noiseMemory*n.signal + (1-noiseMemory)*(ranks*mean-a)/(ranks-1)
 }
 
 // scale returns the noise scale in samples; 0 if it is not known.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/elrun/elrun/elastic"
@@ -118,7 +119,7 @@ func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
 		rows = append(rows, e.links)
 	}
 	o.reducer.links.enter(s, rows)
-	leader, shares, kept := resumePlan(all, o.balance.wanted, o.microbatches())
+	leader, shares, kept := resumePlan(all, o.balance.target.wanted, o.microbatches())
 	// A contribution to a lower attempt is dropped, and so is a contribution that overlaps with the
 	// contribution of another rank.
 	if !kept[s.Rank] {
@@ -131,6 +132,29 @@ func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
 	o.balance.shares, o.balance.open = shares, o.state.committed()+1
 	o.balance.logShares(s, o.state.committed()+1)
 	return nil
+}
+
+// resumePlan derives from the reports of all ranks how the open step goes on: leader is the rank
+// with the highest attempt, with which all ranks continue; shares are the microbatches of each
+// rank, as close to the wanted numbers as the held microbatches allow; kept is true for a rank that
+// keeps its contribution. It is a pure function, so all ranks come to the same result.
+func resumePlan(all []resumeReport, wanted []int, microbatches int) (leader int, shares []ledger.Set, kept []bool) {
+	for rank, e := range all {
+		if e.attempt > all[leader].attempt {
+			leader = rank
+		}
+	}
+	held := make([]ledger.Set, len(all))
+	for rank, e := range all {
+		if e.attempt == all[leader].attempt {
+			held[rank] = e.held
+		}
+	}
+	shares, kept = ledger.Assign(held, wanted, microbatches)
+	for rank, e := range all {
+		kept[rank] = kept[rank] && e.attempt == all[leader].attempt
+	}
+	return leader, shares, kept
 }
 
 // begin begins a try at the step.
@@ -150,7 +174,8 @@ func (o *openStep) begin(ctx context.Context, s *elastic.Session) *try {
 // every bucket. When it returns an error, all reductions on the buffers have ended.
 func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, error) {
 	t := o.next
-	if o.next = nil; t == nil {
+	o.next = nil
+	if t == nil {
 		t = o.begin(ctx, s)
 	}
 	share, err := o.balance.shares[s.Rank], t.failed
@@ -177,6 +202,57 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 		err = o.shrinkBatch(t.plan, share.Len(), err)
 	}
 	return t, err
+}
+
+// try is a try at a step within one session.
+type try struct {
+	// plan has the samples and microbatches of the step.
+	plan  stepPlan
+	begun time.Time  // start of the try
+	sums  *reduction // reduction of the buckets
+	// whole is set if nothing of this peer's share was computed when the try began.
+	whole bool
+	// before is the time that this peer has spent computing the same step before this try.
+	before time.Duration
+	// claimed is the part of the computing time of the first call that fell within the previous
+	// step.
+	claimed time.Duration
+	// following is the computing time of the next step's first call within this step. It is
+	// subtracted from the times of this step.
+	following time.Duration
+	// failed is the error of the call that began within the previous step.
+	failed error
+
+	// computed is the time at which this peer's share was complete.
+	computed time.Time
+}
+
+// readyAt returns the callback for complete gradients. All calls of a share add to
+// the same sums. So only the last call reports parts of the sums as ready to be reduced.
+func (t *try) readyAt(last bool) func(i, from int) {
+	if last {
+		return t.sums.ready
+	}
+	return ignore
+}
+
+// exchanged is the result of awaitReports.
+type exchanged struct {
+	// reports has the report of each rank, from the commit record.
+	reports  []rankReport
+	exchange time.Duration // time of the exchange of reports
+	err      error
+}
+
+// awaitReports waits for the sums of all buckets, and then for the reports of all ranks. Success
+// proves that the contribution of every rank is in the sums at every rank.
+func (t *try) awaitReports(ctx context.Context, s *elastic.Session, mine rankReport, r *reducer) exchanged {
+	if err := t.sums.wait(ctx); err != nil {
+		return exchanged{err: fmt.Errorf("step %d: %w", t.plan.step, err)}
+	}
+	begun := time.Now()
+	reports, err := r.exchangeReports(ctx, s, mine)
+	return exchanged{reports, time.Since(begun), err}
 }
 
 // together returns the number of microbatches per call of the model in this session. Within a host
@@ -285,6 +361,34 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 	return true, nil
 }
 
+// checkFaults returns an error that wraps ErrNotFinite for the first rank with a fault; nil if
+// there is none.
+func checkFaults(reports []rankReport, name func(rank int) string, params []Param) error {
+	for r, s := range reports {
+		// A fault of a gradient has the index of the parameter added to its code.
+		switch i := int(s.fault - faultGradient); {
+		case s.fault == faultNone:
+		case s.fault == faultLoss:
+			return fmt.Errorf("loss of %s: %w; lower the learning rate, or check the data", name(r), ErrNotFinite)
+		case i >= 0 && i < len(params):
+			return fmt.Errorf("gradient of %s at %s: %w; lower the learning rate, or check the data", params[i].Name, name(r), ErrNotFinite)
+		default:
+			return fmt.Errorf("unknown fault %d at %s: %w", s.fault, name(r), ErrNotFinite)
+		}
+	}
+	return nil
+}
+
+// totals returns the sums of samples and losses over all ranks. Both are integers, so the order
+// does not matter.
+func totals(reports []rankReport) (samples int64, loss lossSum) {
+	for _, s := range reports {
+		samples += s.samples
+		loss = loss.plus(s.loss)
+	}
+	return samples, loss
+}
+
 // updateNoise updates the noise scale with the gradient norms of a step that was just committed.
 func (o *openStep) updateNoise(step int64, reports []rankReport, rank int, norm float64) {
 	if !o.noise.due(step) {
@@ -302,7 +406,7 @@ func (o *openStep) advance(done outcome) {
 	if o.own.step == done.Step {
 		_, counted := done.share(o.own.owner)
 		o.reducer.coded.commit(counted)
-		o.work = work{step: done.Step, compute: o.own.compute, recomputed: o.own.recomputed, predicted: o.balance.predicted}
+		o.work = work{step: done.Step, compute: o.own.compute, recomputed: o.own.recomputed, predicted: o.balance.target.predicted}
 		o.work.sent, o.work.raw = o.reducer.coded.traffic()
 	}
 	o.reopen()
@@ -319,4 +423,120 @@ func mostOf(m Model, samples int, exactly bool) int {
 		return 1
 	}
 	return max(1, m.MaxSamples/samples)
+}
+
+// Pipelining of steps: the next step begins while the sums of the open step are still being
+// reduced. Parameters are updated as their sums arrive (undoLog). The first call of the next share
+// waits for each parameter (Batch.Wait) and so follows the updates. The memory for its gradients is
+// still in use by the open step. So the open step is finished when the call asks for this memory
+// (Batch.Grad).
+
+// forward is a forward pass under way, while sums of the previous step arrive.
+type forward struct {
+	undo    *undoLog      // the parameters to update
+	sums    *reduction    // reduction of the open step
+	values  [][]float32   // reduced sums, by parameter
+	samples int64         // samples in the sums
+	apply   rule          // the optimizer's update
+	broken  func() error  // returns why no more sums will arrive
+	waited  time.Duration // time spent waiting for parameters
+}
+
+// need returns when the elements [from:] of parameter i may be read. While it waits for a sum, it
+// updates parameters whose sums have arrived, which the model will need next.
+func (f *forward) need(ctx context.Context, i, from int) error {
+	begun := time.Now()
+	defer func() { f.waited += time.Since(begun) }()
+	if err := f.broken(); err != nil {
+		return err
+	}
+	// While the sum is in flight, update other parameters, which would otherwise be updated later.
+	for !f.sums.has(i, from, f.undo.left(i)) && f.another() {
+		f.sums.yield()
+	}
+	if err := f.sums.waitFor(ctx, i, from, f.undo.left(i)); err != nil {
+		return err
+	}
+	return f.undo.update(i, from, f.values[i], f.samples, f.apply)
+}
+
+// another updates one block whose sums have arrived, and reports whether there was one. It tries
+// the end of the last parameter that is not fully updated, because most models complete the
+// gradients there first.
+func (f *forward) another() bool {
+	for i := range slices.Backward(f.undo.params) {
+		if end := f.undo.left(i); end > 0 {
+			from := max(0, end-updateBlock)
+			return f.sums.has(i, from, end) && f.undo.update(i, from, f.values[i], f.samples, f.apply) == nil
+		}
+	}
+	return false
+}
+
+// overlaps reports whether a step may begin before the previous step is finished. Without a delay
+// this needs a model that waits for its parameters, and updates that depend on the sums of one
+// parameter only. Exact mode and clipping are excluded: in exact mode the peaks of all parameters
+// decide whether the step is repeated, and a clip limit depends on the norm of all sums.
+func overlaps(m Model, g Gradients) bool { return g.Delay || m.Waits && !g.Exact && g.Clip == 0 }
+
+// errAnother is the reason to drop a call that began before the share was decided, if the decided
+// share differs from the expected share.
+var errAnother = errors.New("the share of this peer has changed since the call began")
+
+// lookAhead makes the first call of the step after step t, if that call may begin now. The
+// call runs finish, which ends step t, before it computes gradients.
+func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, finish func() error) {
+	if !overlaps(o.model, o.cfg.Gradients) || t.plan.step >= o.plan.steps {
+		return
+	}
+	u, next := o.state.undo, o.plan.step(t.plan.step+1)
+	// A newly opened step holds no microbatches, so the whole expected share is missing.
+	missing := o.balance.sharesAhead(next.microbatches)[s.Rank].Without(ledger.NewSet(next.microbatches))
+	apply, mean, err := o.state.rules.toApply(t.plan.step, o.state.grads)
+	if len(missing) == 0 || err != nil {
+		return
+	}
+	u.reserve()
+	f := forward{undo: u, sums: t.sums, values: mean, samples: int64(t.plan.end - t.plan.first), broken: s.Comm.Err, apply: apply}
+	l := newCall(o.model, next, callsOf(missing, o.together())[0], o.own.sums)
+	l.broken = s.Comm.Err
+	// With a delay the gradient to apply is complete; without one the call waits for each sum.
+	if o.cfg.Gradients.Delay {
+		u.advance(mean, apply)
+	} else {
+		l.coming = func(i, from int) error { return f.need(ctx, i, from) }
+	}
+	// At the first gradient the open step is finished. If that fails, or the decided share differs
+	// from the expected share, the call goes on with scratch memory, and its result is dropped.
+	l.opening = func() {
+		t.following = time.Since(l.begun) - f.waited
+		if err := o.follow(ctx, s, t, l, finish); err != nil {
+			l.useless, l.sink = err, u.scratch()
+		}
+		l.begun = time.Now()
+	}
+	if err := l.run(o.model); l.useless == nil {
+		o.next.failed = o.own.take(l, err)
+	}
+}
+
+// follow finishes the open step, begins the next step, and makes l, which has begun before, the
+// first call of the next step. An error is the reason to discard the result of l.
+func (o *openStep) follow(ctx context.Context, s *elastic.Session, t *try, l *call, finish func() error) error {
+	if err := finish(); err != nil {
+		return err
+	}
+	if l.useless != nil {
+		return l.useless
+	}
+	o.next = o.begin(ctx, s)
+	// The early call counts only if it is the first call of the share as finally decided.
+	calls := o.own.calls(o.balance.shares[s.Rank], o.together())
+	if o.next.failed != nil || o.next.plan.step != l.step || len(calls) == 0 || !slices.Equal(calls[0], l.micros) {
+		return errAnother
+	}
+	l.sink = o.own.sums.collect(len(l.groups), o.next.readyAt(len(calls) == 1))
+	o.next.claimed = t.following
+	o.own.compute += t.following
+	return nil
 }

@@ -1,12 +1,10 @@
 package trainer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
 
-	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -50,7 +48,7 @@ const (
 	faultGradient
 )
 
-// reportWords is the length of an encoded report, in int64. encodeReport and decodeReports must
+// reportWords is the length of an encoded report, in int64. encode and decodeReports must
 // agree with it.
 const reportWords = 14
 
@@ -60,19 +58,18 @@ const (
 	flagAccuses
 )
 
-// encodeReport writes the report of rank to a zero commit record. The records of all ranks are
-// added up. Each word is nonzero at one rank at most, so the sum keeps all bits, also of digests
+// encode writes the report of rank to a zero commit record. The records of all ranks are added up. Each word is nonzero at one rank at most, so the sum keeps all bits, also of digests
 // and floating-point numbers: the reduction is a gather.
-func encodeReport(record []int64, rank int, s rankReport) {
+func (r rankReport) encode(record []int64, rank int) {
 	flags := int64(0)
-	if s.stale {
+	if r.stale {
 		flags |= flagStale
 	}
-	if s.accuses {
+	if r.accuses {
 		flags |= flagAccuses
 	}
-	copy(record[rank*reportWords:], []int64{s.samples, s.loss.Hi, int64(s.loss.Lo), s.micros, s.maxShare, int64(math.Float64bits(s.squareNorm)),
-		int64(s.fault), int64(s.digest), s.committed, flags, s.links[0], s.links[1], int64(s.nonce), int64(s.print)})
+	copy(record[rank*reportWords:], []int64{r.samples, r.loss.Hi, int64(r.loss.Lo), r.micros, r.maxShare, int64(math.Float64bits(r.squareNorm)),
+		int64(r.fault), int64(r.digest), r.committed, flags, r.links[0], r.links[1], int64(r.nonce), int64(r.print)})
 }
 
 // decodeReports decodes a reduced commit record.
@@ -91,45 +88,6 @@ func decodeReports(record []int64) []rankReport {
 // parameters after that step.
 func idleReport(s *state) rankReport {
 	return rankReport{committed: s.committed(), digest: s.dueDigest()}
-}
-
-// exchangeReports reduces the commit record and returns the reports of all ranks. Success proves
-// that every rank has made this call, and so has completed all calls before it.
-func exchangeReports(ctx context.Context, s *elastic.Session, mine rankReport) ([]rankReport, error) {
-	words := make([]int64, len(s.View.Members)*reportWords)
-	encodeReport(words, s.Rank, mine)
-	if err := collective.AllReduce(ctx, s.Comm.With(collective.CallOptions{For: "commit record"}), words, words, collective.Sum[int64]); err != nil {
-		return nil, fmt.Errorf("commit record after step %d: %w", mine.committed, err)
-	}
-	return decodeReports(words), nil
-}
-
-// checkFaults returns an error that wraps ErrNotFinite for the first rank with a fault; nil if
-// there is none.
-func checkFaults(reports []rankReport, name func(rank int) string, params []Param) error {
-	for r, s := range reports {
-		// A fault of a gradient has the index of the parameter added to its code.
-		switch i := int(s.fault - faultGradient); {
-		case s.fault == faultNone:
-		case s.fault == faultLoss:
-			return fmt.Errorf("loss of %s: %w; lower the learning rate, or check the data", name(r), ErrNotFinite)
-		case i >= 0 && i < len(params):
-			return fmt.Errorf("gradient of %s at %s: %w; lower the learning rate, or check the data", params[i].Name, name(r), ErrNotFinite)
-		default:
-			return fmt.Errorf("unknown fault %d at %s: %w", s.fault, name(r), ErrNotFinite)
-		}
-	}
-	return nil
-}
-
-// totals returns the sums of samples and losses over all ranks. Both are integers, so the order
-// does not matter.
-func totals(reports []rankReport) (samples int64, loss lossSum) {
-	for _, s := range reports {
-		samples += s.samples
-		loss = loss.plus(s.loss)
-	}
-	return samples, loss
 }
 
 // anyStale reports whether the session of some rank is stale, because there is a later view.

@@ -29,7 +29,7 @@ func TestRankReportsSurviveTheirSum(t *testing.T) {
 		total := make([]int64, len(reports)*reportWords)
 		for rank, s := range reports {
 			record := make([]int64, len(total))
-			encodeReport(record, rank, s)
+			s.encode(record, rank)
 			for i, w := range record {
 				total[i] += w
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/elrun/elrun/collective"
@@ -121,11 +122,17 @@ func (b bucketComm) short() *collective.Comm { return b.plain.With(b.options) }
 // between reports whether members of the session are on different hosts.
 func (r *reducer) between() bool { return r.links.spansHosts() }
 
-// exchange completes this peer's report with facts about the session, and exchanges the reports
-// of all ranks.
-func (r *reducer) exchange(ctx context.Context, s *elastic.Session, mine rankReport) ([]rankReport, error) {
+// exchangeReports completes this peer's report with facts about the session, reduces the commit
+// record, and returns the reports of all ranks. Success proves that every rank has made this call,
+// and so has completed all calls before it.
+func (r *reducer) exchangeReports(ctx context.Context, s *elastic.Session, mine rankReport) ([]rankReport, error) {
 	mine.stale, mine.links = s.Stale(), r.links.measure()
-	return exchangeReports(ctx, s, mine)
+	words := make([]int64, len(s.View.Members)*reportWords)
+	mine.encode(words, s.Rank)
+	if err := collective.AllReduce(ctx, s.Comm.With(collective.CallOptions{For: "commit record"}), words, words, collective.Sum[int64]); err != nil {
+		return nil, fmt.Errorf("commit record after step %d: %w", mine.committed, err)
+	}
+	return decodeReports(words), nil
 }
 
 // learn records the link measurements of all ranks.
@@ -142,4 +149,108 @@ func (r *reducer) giveUp(why string, last [][]float32) {
 		r.log("%s: this peer discards the coding error of compression, of norm %.3g (the mean gradient of the last step has norm %.3g)",
 			why, norm, optim.Norm(last))
 	}
+}
+
+// pending is a reduction under way, for example a *collective.Handle.
+type pending interface {
+	Wait(ctx context.Context) error
+}
+
+// reduction manages the reduction of one step's buckets. It starts buckets strictly in the layout's
+// order, so that all ranks make the same calls in the same order, even if their models complete
+// gradients in different orders.
+type reduction struct {
+	layout  layout
+	start   func(bucket) pending // starts the reduction of a bucket
+	yield   func()               // lets calls under way make progress
+	from    []int                // by parameter: the gradient is complete from this element on
+	started []pending            // by bucket
+	err     error                // the model's mistake
+}
+
+// newReduction returns a reduction without complete gradients; start starts the reduction of a
+// bucket.
+func newReduction(l layout, start func(bucket) pending) *reduction {
+	r := &reduction{layout: l, start: start, yield: runtime.Gosched, from: make([]int, len(l.params))}
+	for i, p := range l.params {
+		r.from[i] = len(p.Data)
+	}
+	return r
+}
+
+// ready records that the elements [from:] of the gradient of parameter i are complete, and starts
+// every bucket whose turn has come. The model calls ready through Batch.Done.
+//
+// A call that was just started has sent nothing yet. If the model computes on the only processor,
+// the first send would wait until the scheduler preempts the model, 10 to 20 ms later. So ready
+// yields until the calls block on the network. The yield also handles messages that have arrived for
+// other calls.
+func (r *reduction) ready(i, from int) {
+	if i < 0 || i >= len(r.from) || from < 0 || from >= r.from[i] {
+		r.err = errors.Join(r.err, fmt.Errorf("the model called Done(%d, %d) out of range, twice or out of order: call it once for each part, in descending order of from", i, from))
+		return
+	}
+	r.from[i] = from
+	before := len(r.started)
+	// Buckets start in one order at all ranks, as collective calls must. A bucket that is complete
+	// early waits for those before it.
+	for len(r.started) < len(r.layout.buckets) && r.complete(r.layout.buckets[len(r.started)]) {
+		r.started = append(r.started, r.start(r.layout.buckets[len(r.started)]))
+	}
+	if len(r.started) > before {
+		r.yield()
+	}
+}
+
+// complete reports whether all gradients of a bucket are complete.
+func (r *reduction) complete(b bucket) bool {
+	for i := b.firstParam; i < b.endParam; i++ {
+		if lo, _ := r.layout.part(b, i); r.layout.offsets[i]+r.from[i] > lo {
+			return false
+		}
+	}
+	return true
+}
+
+// startAll starts the remaining buckets, when nothing is left to compute.
+func (r *reduction) startAll() {
+	for i, from := range r.from {
+		if from > 0 {
+			r.ready(i, 0)
+		}
+	}
+}
+
+// waitFor waits for the sums of the elements [from, end) of parameter i. Their buckets must have
+// been started.
+func (r *reduction) waitFor(ctx context.Context, i, from, end int) error {
+	first := r.layout.offsets[i]
+	for k, b := range r.layout.buckets {
+		if b.hi <= first+from || b.lo >= first+end {
+			continue
+		}
+		if err := r.started[k].Wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// has reports whether the sums of the elements [from, end) of parameter i have arrived.
+func (r *reduction) has(i, from, end int) bool {
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // with an ended context waitFor only polls
+	return r.waitFor(now, i, from, end) == nil
+}
+
+// wait waits for all started calls and returns the first error. No call that uses the buffers is
+// left under way: the end of ctx ends the calls, but not this wait.
+func (r *reduction) wait(ctx context.Context) error {
+	var first error
+	for k, p := range r.started {
+		if err := p.Wait(context.WithoutCancel(ctx)); err != nil && first == nil {
+			first = fmt.Errorf("reduce bucket %d of %d: %w", k+1, len(r.layout.buckets), err)
+		}
+	}
+	return first
 }

@@ -58,26 +58,3 @@ func decodeResumeReport(w []uint64, exponents, ranks int) resumeReport {
 	e.held = ledger.Set(w[ceilDiv(exponents+ranks, 8):])
 	return e
 }
-
-// resumePlan derives from the reports of all ranks how the open step goes on: leader is the rank
-// with the highest attempt, with which all ranks continue; shares are the microbatches of each
-// rank, as close to the wanted numbers as the held microbatches allow; kept is true for a rank that
-// keeps its contribution. It is a pure function, so all ranks come to the same result.
-func resumePlan(all []resumeReport, wanted []int, microbatches int) (leader int, shares []ledger.Set, kept []bool) {
-	for rank, e := range all {
-		if e.attempt > all[leader].attempt {
-			leader = rank
-		}
-	}
-	held := make([]ledger.Set, len(all))
-	for rank, e := range all {
-		if e.attempt == all[leader].attempt {
-			held[rank] = e.held
-		}
-	}
-	shares, kept = ledger.Assign(held, wanted, microbatches)
-	for rank, e := range all {
-		kept[rank] = kept[rank] && e.attempt == all[leader].attempt
-	}
-	return leader, shares, kept
-}

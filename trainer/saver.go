@@ -20,13 +20,13 @@ import (
 // step is copied, and one goroutine at a time writes the copy, so that training continues during
 // the write.
 type saver struct {
-	cfg  Checkpoint // settings of the user
-	plan plan
-	held []elastic.Setting // settings of the job in which members agree
-	base checkpoint.Header // common part of all headers of the job
-	emit func(epoch uint64, step int64, body event.Body)
-	log  func(format string, args ...any)
-	busy func(what string) (done func()) // reports to the members why this peer makes no progress
+	cfg    Checkpoint // settings of the user
+	plan   plan
+	agreed []elastic.Setting // settings of the job in which members agree
+	base   checkpoint.Header // common part of all headers of the job
+	emit   func(epoch uint64, step int64, body event.Body)
+	log    func(format string, args ...any)
+	busy   func(what string) (done func()) // reports to the members why this peer makes no progress
 	// store is checkpoint.Write; tests replace it.
 	store func(dir string, h checkpoint.Header, tensors []checkpoint.Tensor) (path string, err error)
 
@@ -45,20 +45,20 @@ type saver struct {
 	idle    chan struct{} // holds an element while nothing is being written
 }
 
-// newSaver returns a saver for a job; held are the settings in which its members agree.
-func newSaver(cfg Config, p plan, held []elastic.Setting) *saver {
-	v := &saver{cfg: cfg.Checkpoint, plan: p, held: held, log: cfg.Hooks.log, saved: time.Now(),
+// newSaver returns a saver for a job; agreed are the settings in which its members agree.
+func newSaver(cfg Config, p plan, agreed []elastic.Setting) *saver {
+	s := &saver{cfg: cfg.Checkpoint, plan: p, agreed: agreed, log: cfg.Hooks.log, saved: time.Now(),
 		store: checkpoint.Write, idle: make(chan struct{}, 1)}
-	v.base = checkpoint.Header{Seed: cfg.Seed, Samples: cfg.Samples, GlobalBatch: cfg.GlobalBatch, Microbatch: cfg.Microbatch,
+	s.base = checkpoint.Header{Seed: cfg.Seed, Samples: cfg.Samples, GlobalBatch: cfg.GlobalBatch, Microbatch: cfg.Microbatch,
 		Optimizer: fmt.Sprintf("%T%+v", cfg.Optimizer, cfg.Optimizer), DataHash: cfg.DataHash, Settings: make(map[string]string), Program: make(map[string]string)}
-	for _, s := range held {
-		v.base.Settings[s.Name] = s.Value
+	for _, setting := range agreed {
+		s.base.Settings[setting.Name] = setting.Value
 	}
-	for _, s := range cfg.Settings {
-		v.base.Program[s.Name] = s.Value
+	for _, setting := range cfg.Settings {
+		s.base.Program[setting.Name] = setting.Value
 	}
-	v.idle <- struct{}{}
-	return v
+	s.idle <- struct{}{}
+	return s
 }
 
 // due reports whether a stable step is to be saved. It stays true until a step is saved. So if a
@@ -77,42 +77,42 @@ func (s *saver) due(step int64, now time.Time) bool {
 // final is true if no step follows. stable blocks for the copy, which is one pass over the state,
 // and with final also for the previous write. The write to disk goes on afterwards. If the previous
 // write takes longer than the interval, stable saves nothing and tries again after the next step.
-func (v *saver) stable(s *state, mine, final bool) {
+func (s *saver) stable(of *state, mine, final bool) {
 	now := time.Now()
-	if !v.due(s.committed(), now) {
+	if !s.due(of.committed(), now) {
 		return
 	}
 	if !mine {
-		v.step, v.saved = s.committed(), now
+		s.step, s.saved = of.committed(), now
 		return
 	}
 	if final {
-		v.wait() // no later step can be saved in place of the last step
+		s.wait() // no later step can be saved in place of the last step
 	}
 	select {
-	case <-v.idle:
+	case <-s.idle:
 	default:
 		return
 	}
-	v.step, v.saved = s.committed(), now
-	o := s.last
+	s.step, s.saved = of.committed(), now
+	o := of.last
 	o.Shares = nil // all contributions have been reported
-	h := v.copy(s, o)
-	v.writing.Go(func() {
-		defer func() { v.idle <- struct{}{} }()
-		v.write(h, o.Epoch)
+	h := s.copy(of, o)
+	s.writing.Go(func() {
+		defer func() { s.idle <- struct{}{} }()
+		s.write(h, o.Epoch)
 	})
 }
 
 // now saves the state and waits for the write, even if no checkpoint is due. It also saves a step
 // that is committed but not stable, because the job may end here, and the state would be lost.
-func (v *saver) now(s *state) {
-	if v.cfg.Dir == "" || s.committed() == 0 || s.void {
+func (s *saver) now(of *state) {
+	if s.cfg.Dir == "" || of.committed() == 0 || of.void {
 		return
 	}
-	defer v.busy(busySaving)()
-	v.writing.Wait()
-	v.write(v.copy(s, s.last), s.last.Epoch)
+	defer s.busy(busySaving)()
+	s.writing.Wait()
+	s.write(s.copy(of, of.last), of.last.Epoch)
 }
 
 // busySaving is what this peer does while it waits for a disk.
@@ -127,18 +127,18 @@ func (s *saver) wait() {
 
 // copy copies the state, with o as the outcome of its last step, into memory that later steps do
 // not change, and returns the header of the checkpoint.
-func (v *saver) copy(s *state, o outcome) checkpoint.Header {
-	tensors := tensorsOf(s)
-	if v.copied == nil {
-		v.copied = slices.Clone(tensors)
-		for i := range v.copied {
-			v.copied[i].Data = make([]float32, len(tensors[i].Data))
+func (s *saver) copy(of *state, o outcome) checkpoint.Header {
+	tensors := tensorsOf(of)
+	if s.copied == nil {
+		s.copied = slices.Clone(tensors)
+		for i := range s.copied {
+			s.copied[i].Data = make([]float32, len(tensors[i].Data))
 		}
 	}
 	for i, t := range tensors {
-		copy(v.copied[i].Data, t.Data)
+		copy(s.copied[i].Data, t.Data)
 	}
-	return v.header(s, o)
+	return s.header(of, o)
 }
 
 // tensorsOf returns the vectors of a state with the names that they have in a checkpoint: the names
@@ -197,13 +197,13 @@ func (s *saver) write(h checkpoint.Header, epoch uint64) {
 }
 
 // header returns the header of a checkpoint of the state, with o as the outcome of its last step.
-func (v *saver) header(s *state, o outcome) checkpoint.Header {
-	h := v.base
+func (s *saver) header(of *state, o outcome) checkpoint.Header {
+	h := s.base
 	h.Written = time.Now().UnixNano()
-	h.Step, h.Pass = s.committed(), s.committed()/v.plan.perPass
-	h.Position = s.committed() % v.plan.perPass * int64(v.plan.global)
-	state := s.header(o)
-	state.Digest = s.digest()
+	h.Step, h.Pass = of.committed(), of.committed()/s.plan.perPass
+	h.Position = of.committed() % s.plan.perPass * int64(s.plan.global)
+	state := of.header(o)
+	state.Digest = of.digest()
 	h.State, _ = json.Marshal(state) // it cannot fail: all fields are numbers, texts and lists
 	return h
 }
@@ -211,28 +211,28 @@ func (v *saver) header(s *state, o outcome) checkpoint.Header {
 // enter takes the IDs of the run, which are known once this peer is in a session, and claims the
 // folder of the checkpoints in the first session. The error wraps checkpoint.ErrForeign. A folder
 // that cannot be used is logged, as a failed write is.
-func (v *saver) enter(run elastic.Run, s *elastic.Session, committed int64) error {
-	v.base.Run = run.ID
-	if len(v.pending) > 0 && firstView(s) && committed != v.step {
-		v.pending = []string{fmt.Sprintf("begins anew after step %d, with the state of the members before", committed)}
+func (s *saver) enter(run elastic.Run, session *elastic.Session, committed int64) error {
+	s.base.Run = run.ID
+	if len(s.pending) > 0 && firstView(session) && committed != s.step {
+		s.pending = []string{fmt.Sprintf("begins anew after step %d, with the state of the members before", committed)}
 	}
-	for _, line := range v.pending {
-		if firstView(s) {
-			v.log("%s", line)
+	for _, line := range s.pending {
+		if firstView(session) {
+			s.log("%s", line)
 		}
 	}
-	v.pending = nil
-	if v.cfg.Dir == "" || v.claim != nil {
+	s.pending = nil
+	if s.cfg.Dir == "" || s.claim != nil {
 		return nil
 	}
 	host, _ := os.Hostname() // for people only
 	owner := checkpoint.Owner{Job: run.Job, Run: run.ID, Name: fmt.Sprintf("process %d on %s", os.Getpid(), host)}
 	var err error
-	if v.claim, err = checkpoint.Acquire(v.cfg.Dir, owner, v.runs...); errors.Is(err, checkpoint.ErrForeign) {
+	if s.claim, err = checkpoint.Acquire(s.cfg.Dir, owner, s.runs...); errors.Is(err, checkpoint.ErrForeign) {
 		return err
 	}
 	if err != nil {
-		v.log("checkpoints cannot be saved: %v", err)
+		s.log("checkpoints cannot be saved: %v", err)
 	}
 	return nil
 }
@@ -260,8 +260,8 @@ func (s *saver) source(run elastic.Run) (dir, own string) {
 // resume loads the newest intact checkpoint of the run that wrote last, if the job is to resume.
 // Without a checkpoint the job begins at the first step, or this peer gets the state from others. A
 // checkpoint of a job with other settings is an error. It marks this peer as busy meanwhile.
-func (v *saver) resume(s *state, group *elastic.Group) error {
-	dir, own := v.source(group.Sessions().Run())
+func (s *saver) resume(of *state, group *elastic.Group) error {
+	dir, own := s.source(group.Sessions().Run())
 	if dir == "" {
 		return nil
 	}
@@ -272,28 +272,28 @@ func (v *saver) resume(s *state, group *elastic.Group) error {
 		if own != "" && h.Run != own {
 			return errors.New("it belongs to another run")
 		}
-		err := v.fits(h)
+		err := s.fits(h)
 		if other == nil {
 			other = err
 		}
 		return err
 	})
 	for _, p := range problems {
-		v.log("skipped a checkpoint: %v", p)
+		s.log("skipped a checkpoint: %v", p)
 	}
 	switch {
 	case err == nil:
 	case (errors.Is(err, checkpoint.ErrNone) || errors.Is(err, fs.ErrNotExist)) && other == nil:
-		v.beginning(group, "no checkpoint to resume from in %s: starting at step 1", dir)
+		s.beginning(group, "no checkpoint to resume from in %s: starting at step 1", dir)
 		return nil
 	default:
 		return fmt.Errorf("trainer: resume: %w", errors.Join(other, err))
 	}
-	if err := errors.Join(load(s, c), c.Close()); err != nil {
+	if err := errors.Join(load(of, c), c.Close()); err != nil {
 		return fmt.Errorf("trainer: resume from %s: %w", c.Path, err)
 	}
-	v.step = s.committed()
-	return v.follow(c, group)
+	s.step = of.committed()
+	return s.follow(c, group)
 }
 
 // beginning logs a line about the state with which this peer begins. A peer that joins a running job
@@ -349,14 +349,14 @@ func load(s *state, c *checkpoint.Checkpoint) error {
 
 // fits returns an error that names the first setting in which a checkpoint differs from this job.
 // Settings may differ if they change only the length of the job or the execution of steps.
-func (v *saver) fits(h checkpoint.Header) error {
-	for _, s := range v.held {
-		switch s.Name {
+func (s *saver) fits(h checkpoint.Header) error {
+	for _, setting := range s.agreed {
+		switch setting.Name {
 		case settingSteps, settingSchedule, settingBuckets, settingArithmetic, settingBalance, settingCompress, settingAudit:
 			continue
 		}
-		if got := h.Settings[s.Name]; got != s.Value {
-			return fmt.Errorf("its %s is %q, this job has %q", s.Name, got, s.Value)
+		if got := h.Settings[setting.Name]; got != setting.Value {
+			return fmt.Errorf("its %s is %q, this job has %q", setting.Name, got, setting.Value)
 		}
 	}
 	return nil

@@ -20,7 +20,7 @@ func settings(t *testing.T, change func(*Config)) []elastic.Setting {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return j.held
+	return j.agreed
 }
 
 // TestSettingsStay checks the names and values of the settings, which peers send and checkpoints

@@ -82,31 +82,3 @@ func migrateVectors[T collective.Number](h *sharedBuffers, vectors ...[]T) ([][]
 	}
 	return there, nil
 }
-
-// migrate moves all three vectors, because both gradient buffers serve as the target of
-// reductions in turn.
-func (f *floatAccumulator) migrate(h *sharedBuffers) error {
-	there, err := migrateVectors(h, f.own.flat, f.bufs.staging.flat, f.bufs.applied.flat)
-	if err != nil {
-		return err
-	}
-	for i, v := range []*vector{&f.own, &f.bufs.staging, &f.bufs.applied} {
-		*v = vector{there[i], cut(f.layout, there[i])}
-	}
-	return nil
-}
-
-// migrate moves only the integers. The float32 buffers are not reduced, and need their own
-// alignment for computing.
-func (e *exactAccumulator) migrate(h *sharedBuffers) error {
-	there, err := migrateVectors(h, e.own, e.all)
-	if err != nil {
-		return err
-	}
-	e.own, e.all = there[0], there[1]
-	e.views, e.parts = cut(e.layout, e.own), cut(e.layout, e.all)
-	return nil
-}
-
-// migrate moves nothing: codes are sent in messages, not through shared memory.
-func (c *compressedAccumulator) migrate(*sharedBuffers) error { return nil }

@@ -3,11 +3,14 @@ package trainer
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/optim"
 )
 
 // state is the replicated state after the last committed step, equal at all members: the
@@ -15,14 +18,14 @@ import (
 // independent of a group. It is not safe for concurrent use.
 //
 // Parameters may already be updated with a step that is not committed; Save, Update and digest
-// always describe the last committed step (see pipeline).
+// always describe the last committed step (see undoLog).
 type state struct {
 	plan  plan
 	rules rules // how a commit changes the parameters
-	// params are the parameters. Their vectors belong to the model, and the pipeline updates them.
-	params   []Param
-	pipeline *pipeline        // parameters and optimizer state, with the uncommitted updates of the open step
-	grads    *gradientBuffers // mean gradients of the last committed step and of the step under way
+	// params are the parameters. Their vectors belong to the model, and the undo log updates them.
+	params []Param
+	undo   *undoLog         // parameters and optimizer state, with the uncommitted updates of the open step
+	grads  *gradientBuffers // mean gradients of the last committed step and of the step under way
 	// scale is the scale of the step after the committed step, in exact mode only.
 	scale exact.Scale
 	// last is the outcome of the last committed step; zero before the first.
@@ -44,11 +47,118 @@ type observer interface {
 	advanced(was, o outcome)
 }
 
+// outcome describes a committed step. It is part of the state, and equal at all members. It includes
+// the contribution of every member: if a member dies before it has reported its own part, the
+// others report that part.
+type outcome struct {
+	Step    int64
+	Attempt int64   // from 0
+	Epoch   uint64  // in which the step was committed
+	Peers   int     // members of that epoch
+	Samples int64   // in the step
+	Loss    lossSum // sum over Samples
+	// Shares has the contributions of all members, in rank order; it is empty in a checkpoint of a
+	// stable step.
+	Shares []share
+}
+
+// share is one member's part of a step.
+type share struct {
+	Peer         elastic.ID // the member
+	Microbatches [][2]int   // [first, end) ranges in ascending order
+}
+
+// previous returns the peer before a peer in rank order; before the first peer stands the last one.
+func (o outcome) previous(id elastic.ID) elastic.ID {
+	at := slices.IndexFunc(o.Shares, func(s share) bool { return s.Peer == id })
+	return o.Shares[(at+len(o.Shares)-1)%len(o.Shares)].Peer
+}
+
+// share returns the part of a peer, and whether the peer was a member in this step.
+func (o outcome) share(id elastic.ID) (share, bool) {
+	for _, s := range o.Shares {
+		if s.Peer == id {
+			return s, true
+		}
+	}
+	return share{}, false
+}
+
+// meanLoss returns the loss per sample.
+func (o outcome) meanLoss() float64 { return o.Loss.float() / float64(o.Samples) }
+
+// check returns an error if o cannot be an outcome of the plan. An outcome comes from another
+// member or a checkpoint, and its step and ranges are used in computations.
+func (o outcome) check(p plan) error {
+	if o.Step < 0 || o.Step > maxStep || o.Attempt < 0 || o.Peers < 0 || o.Samples < 0 {
+		return fmt.Errorf("its outcome is out of range: step %d, attempt %d, %d peers, %d samples", o.Step, o.Attempt, o.Peers, o.Samples)
+	}
+	if o.Step == 0 {
+		return nil
+	}
+	step := p.step(o.Step)
+	if want := int64(step.end - step.first); o.Samples != want {
+		return fmt.Errorf("its outcome of step %d has %d samples, want %d", o.Step, o.Samples, want)
+	}
+	for _, s := range o.Shares {
+		next := 0
+		for _, r := range s.Microbatches {
+			// Ascending ranges cannot overlap, so no microbatch counts twice for a peer.
+			if r[0] < next || r[1] <= r[0] || r[1] > step.microbatches {
+				return fmt.Errorf("its outcome in step %d: %s contributed the microbatches %v, want ascending ranges up to %d", o.Step, s.Peer.Short(), s.Microbatches, step.microbatches)
+			}
+			next = r[1]
+		}
+	}
+	return nil
+}
+
+// maxStep bounds step numbers, so that arithmetic with them cannot overflow.
+const maxStep = 1e12
+
 // newState returns the state before the first step. grads are the gradient buffers of the mode,
 // and scale is the scale of the first step.
 func newState(p plan, cfg Config, params []Param, grads *gradientBuffers, scale exact.Scale) *state {
 	return &state{plan: p, rules: rules{cfg.Optimizer, cfg.Schedule, cfg.Gradients.Delay}, params: params,
-		pipeline: newPipeline(params, cfg.Optimizer), grads: grads, scale: scale}
+		undo: newUndoLog(params, cfg.Optimizer), grads: grads, scale: scale}
+}
+
+// rules define how the commit of a step changes the parameters.
+type rules struct {
+	optimizer optim.Optimizer // computes new parameters from a mean gradient
+	schedule  optim.Schedule  // returns the learning rate of a step
+	delay     bool            // apply a mean gradient at the commit of the next step
+}
+
+// rule updates a part of a parameter for one step; state has the same part of the optimizer's
+// vectors.
+type rule func(param, mean []float32, state [][]float32)
+
+// of returns the rule for the mean gradient of a step. The rule of step 0 does nothing: with a
+// delay, the commit of step 1 has no earlier gradient.
+func (r rules) of(step int64) (rule, error) {
+	if step == 0 {
+		return func(_, _ []float32, _ [][]float32) {}, nil
+	}
+	rate := r.schedule(step)
+	if !finite(rate) {
+		return nil, fmt.Errorf("learning rate %v: %w", rate, ErrNotFinite)
+	}
+	return func(param, mean []float32, memory [][]float32) {
+		r.optimizer.Update(step, rate, param, mean, memory)
+	}, nil
+}
+
+// toApply returns the mean gradient that the commit of a step applies, and its rule: the gradient of the
+// step itself, or with Gradients.Delay the gradient of the previous step. The learning rate belongs
+// to the step of the gradient.
+func (r rules) toApply(step int64, grads *gradientBuffers) (apply rule, mean [][]float32, err error) {
+	mean = grads.staging.views
+	if r.delay {
+		step, mean = step-1, grads.applied.views
+	}
+	apply, err = r.of(step)
+	return apply, mean, err
 }
 
 // committed returns the number of the last committed step; 0 before the first.
@@ -159,16 +269,16 @@ func (s *state) commit(o outcome, next exact.Scale) error {
 			return fmt.Errorf("gradient of %s summed over all peers: %w; lower the learning rate, or check the data", s.params[i].Name, ErrNotFinite)
 		}
 	}
-	apply, mean, err := s.rules.due(o.Step, s.grads)
+	apply, mean, err := s.rules.toApply(o.Step, s.grads)
 	if err != nil {
 		return err
 	}
 	// A part of each parameter may have been updated early; apply the rest.
 	for i, v := range mean {
-		param, slots := s.pipeline.remaining(i)
+		param, slots := s.undo.remaining(i)
 		apply(param, v[:len(param)], slots)
 	}
-	s.pipeline.commit()
+	s.undo.commit()
 	s.grads.swap()
 	s.scale, s.digested = next, 0
 	was := s.last
@@ -187,9 +297,9 @@ func (s *state) complete() (takeBack func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.pipeline.reserve()
-	s.pipeline.advance(s.grads.applied.views, apply)
-	return s.pipeline.rollback, nil
+	s.undo.reserve()
+	s.undo.advance(s.grads.applied.views, apply)
+	return s.undo.rollback, nil
 }
 
 // unmeant returns the length of the prefix of parameter i's staged sum that is not a mean yet: it
@@ -198,13 +308,13 @@ func (s *state) unmeant(i int) int {
 	if s.rules.delay {
 		return len(s.params[i].Data)
 	}
-	return s.pipeline.left(i)
+	return s.undo.left(i)
 }
 
 // vectors returns the vectors of a saved state: the parameters, the optimizer state, and the
 // gradient that a delay holds back.
 func (s *state) vectors() [][]float32 {
-	all := s.pipeline.vectors()
+	all := s.undo.vectors()
 	if s.rules.delay {
 		all = append(all, s.grads.applied.views...)
 	}
@@ -234,7 +344,7 @@ func (s *state) check(h header) (exact.Scale, error) {
 // digest returns the digest of the parameters after the last committed step, and caches it.
 func (s *state) digest() uint64 {
 	if s.digested == 0 {
-		s.digested = digestOf(s.pipeline.vectors()[:len(s.params)])
+		s.digested = digestOf(s.undo.vectors()[:len(s.params)])
 	}
 	return s.digested
 }
@@ -247,6 +357,33 @@ func (s *state) dueDigest() uint64 {
 		return 0
 	}
 	return s.digest()
+}
+
+// fingerprint identifies a state. All ranks must have equal fingerprints before a step.
+type fingerprint struct {
+	committed int64 // last committed step
+	// digest is the digest of the parameters.
+	digest uint64
+}
+
+// String describes the state for an error.
+func (f fingerprint) String() string {
+	return fmt.Sprintf("digest %016x after step %d", f.digest, f.committed)
+}
+
+// digestBytes bounds the cost of digests: the average number of parameter bytes that are digested
+// per step.
+const digestBytes = 1 << 20
+
+// digestDue reports whether the digest of the parameters after a step is due: after every step for
+// small models, and after every n-th step for larger ones, where n grows with the model. All peers
+// decide alike.
+func digestDue(step int64, params []Param) bool {
+	elements := 0
+	for _, p := range params {
+		elements += len(p.Data)
+	}
+	return step%int64(ceilDiv(4*elements, digestBytes)) == 0
 }
 
 // digestOf returns a fast hash (xxHash64) of the parameters in declaration order. It detects

@@ -197,18 +197,18 @@ func TestStateWhileTheNextStepIsUnderWay(t *testing.T) {
 	s := newTestState(t, false, nil)
 	train(t, s)
 	state, digest := saved(t, s), s.digest()
-	s.pipeline.reserve()
+	s.undo.reserve()
 	sum := []float32{1, 2, 3}
-	if err := s.pipeline.update(1, 1, sum, 2, func(param, mean []float32, slots [][]float32) {
+	if err := s.undo.update(1, 1, sum, 2, func(param, mean []float32, slots [][]float32) {
 		s.rules.optimizer.Update(2, 0.5, param, mean, slots)
 	}); err != nil {
 		t.Fatal(err)
 	}
 	s.digested = 0
-	if !bytes.Equal(saved(t, s), state) || s.digest() != digest || s.pipeline.left(1) != 1 {
+	if !bytes.Equal(saved(t, s), state) || s.digest() != digest || s.undo.left(1) != 1 {
 		t.Error("the saved state is not the committed one")
 	}
-	s.pipeline.rollback()
+	s.undo.rollback()
 	if !bytes.Equal(saved(t, s), state) || s.params[1].Data[1] == 0 {
 		t.Error("the step has left something behind")
 	}

@@ -3,9 +3,11 @@ package trainer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 
+	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
 )
 
@@ -187,6 +189,33 @@ func (p *Point) Sum(part Score) (Score, error) {
 	p.sums++
 	return at.sums[p.sums-1], nil
 }
+
+// sum adds up the parts of a score over all ranks, in rank order.
+func (p *Point) sum(part Score) (total Score, err error) {
+	if p.session == nil {
+		return part, nil
+	}
+	p.idle() // a peer that waits for others is not busy
+	defer func() { p.idle = p.decisions.busy(p.session) }()
+	const words = 3
+	n := len(p.session.View.Members)
+	// Each rank writes its part to its own range of a zeroed vector, so the sum of these vectors has
+	// the parts of all ranks. The parts are then added in rank order, so that rounding is the same
+	// at all ranks.
+	all := make([]int64, n*words)
+	putScore(all[p.session.Rank*words:], part)
+	if err := collective.AllReduce(p.ctx, p.session.Comm.With(collective.CallOptions{For: "score"}), all, all, collective.Sum[int64]); err != nil {
+		return Score{}, fmt.Errorf("share the score after step %d: %w", p.Step, err)
+	}
+	for w := range slices.Chunk(all, words) {
+		s := getScore(w)
+		total.Samples, total.Correct, total.Loss = total.Samples+s.Samples, total.Correct+s.Correct, total.Loss+s.Loss
+	}
+	return total, nil
+}
+
+// errSums is returned by the fifth call of Sum at a point.
+var errSums = errors.New("a point has at most 4 sums: combine several scores in one Sum")
 
 // Keep keeps a copy of the parameters in memory, in place of an earlier copy. Training.Kept
 // returns the copy, also at peers that joined later.
