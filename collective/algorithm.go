@@ -72,26 +72,6 @@ func supported(k transport.Kind) []Algorithm {
 	return []Algorithm{RecursiveDoubling}
 }
 
-// Choice returns the algorithm with which c carries out a call of the given kind on a vector of the
-// given total number of bytes: the algorithm in CallOptions, or the choice of Auto. Pass
-// commutative as true for calls without a reduction. Choice returns an ErrArgument if c is nil, or
-// if the algorithm or the order in CallOptions does not fit the call.
-func (c *Comm) Choice(kind transport.Kind, bytes int, commutative bool) (Algorithm, error) {
-	if !c.isValid() {
-		return Auto, fmt.Errorf("collective: choice: %w", errNil)
-	}
-	return c.choose(kind, float64(bytes), commutative)
-}
-
-// choose is Choice for a communicator that is known to be valid.
-func (c *Comm) choose(kind transport.Kind, bytes float64, commutative bool) (Algorithm, error) {
-	if c.order.err != nil {
-		return Auto, c.order.err
-	}
-	r := request{kind, c.size, bytes, float64(c.opts.Segment), commutative, c.lane != nil, c.level != nil}
-	return choose(c.algorithm, &r, c.opts.Cost)
-}
-
 // request holds the properties of a call on which the choice of its algorithm depends. These
 // properties are equal at all ranks, so all ranks choose the same algorithm.
 type request struct {

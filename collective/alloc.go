@@ -46,16 +46,6 @@ func IsShared[T Number](c *Comm, v []T) bool {
 	return c.SharesMemory() && c.shared.Arena.Ref(kernel.Bytes(v)) != 0
 }
 
-// SharesMemory reports whether Alloc returns memory that the ranks of the host share.
-func (c *Comm) SharesMemory() bool { return c.isValid() && c.shared != nil && c.shared.Arena != nil }
-
-// SameMemory reports whether vectors from Alloc on c and on d lie in the same shared
-// memory, so that calls on either communicator may use them without copies. d may be
-// closed.
-func (c *Comm) SameMemory(d *Comm) bool {
-	return c.SharesMemory() && d.SharesMemory() && c.shared.Arena == d.shared.Arena
-}
-
 // Free frees v, which must be a whole result of Alloc. No call at any rank may still use v. Free
 // ignores slices that are not in the shared memory.
 func Free[T Number](c *Comm, v []T) error {

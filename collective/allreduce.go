@@ -2,10 +2,12 @@ package collective
 
 import (
 	"context"
+	"errors"
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/ring"
 )
 
@@ -214,4 +216,36 @@ func reduceOrdered[T Number](red Reduction[T], dst, v, other []T, otherIsLower b
 		return
 	}
 	red.Fold(dst, v, other)
+}
+
+// allReduceShared is AllReduce in shared memory. A short vector is posted together with the header.
+// If the call fails, dst is removed from the shared memory.
+func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) error {
+	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
+		if in := kernel.Bytes(src); len(in) <= shm.Inline {
+			l.Post(h, shm.Offsets{}, in)
+			return shm.Small(l, dst, red.Fold)
+		}
+		r := arenaOffsets(o, dst, src)
+		l.PostVectors(h, kernel.Bytes(src), r)
+		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src), red.Width), Reduce: reducerOf(red)}
+		err := shm.AllReduce(l, v, shm.Everyone)
+		if err != nil && r.Dst != 0 { // a rank that has read the position may still write to dst
+			return errors.Join(err, o.shared.Arena.Abandon(kernel.Bytes(dst)))
+		}
+		return err
+	})
+	if err == nil {
+		finish(red, dst, o.size)
+	}
+	return err
+}
+
+// arenaOffsets returns the positions of the vectors of a call in the arena of this rank; 0 for a
+// vector elsewhere.
+func arenaOffsets[T Number](o *operation, dst, src []T) shm.Offsets {
+	if o.shared.Arena == nil {
+		return shm.Offsets{}
+	}
+	return shm.Offsets{Dst: o.shared.Arena.Ref(kernel.Bytes(dst)), Src: o.shared.Arena.Ref(kernel.Bytes(src))}
 }

@@ -88,26 +88,3 @@ func allToAll[T Number](o *operation, dst, src []T, dstBounds, srcBounds []int,
 	}
 	return nil
 }
-
-// exchangeWhole is exchange for ranks that may not agree on the lengths. The last message of a
-// transfer is always shorter than a segment: an empty message follows a full segment. So a receiver
-// that expects another length gets a message of another length, which is a mismatch. Otherwise a
-// receiver would not see the messages beyond its own length.
-func (o *operation) exchangeWhole(to int, out []byte, from int, in []byte) error {
-	if err := o.exchange(to, out, from, in); err != nil {
-		return err
-	}
-	sends, receives := o.endsFull(out), o.endsFull(in)
-	switch {
-	case sends && receives:
-		return o.exchange(to, nil, from, nil)
-	case sends:
-		return o.send(to, nil)
-	case receives:
-		return o.recv(from, nil)
-	}
-	return nil
-}
-
-// endsFull reports whether the last segment of buf is a full one.
-func (o *operation) endsFull(buf []byte) bool { return len(buf) > 0 && len(buf)%o.segment() == 0 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/elrun/elrun/collective/transport"
+	"github.com/elrun/elrun/internal/shm"
 )
 
 // Barrier returns when all ranks have called it. It takes ceil(lg n) steps of empty messages
@@ -21,4 +22,12 @@ func planBarrier(c *Comm) plan {
 		p.body = barrierShared
 	}
 	return p
+}
+
+// barrierShared is Barrier in shared memory.
+func barrierShared(o *operation) error {
+	return o.runShared(func(l *shm.Lane, h *shm.Header) error {
+		l.Post(h, shm.Offsets{})
+		return l.AwaitAll()
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/ring"
 )
 
@@ -70,4 +71,18 @@ func broadcastTree(o *operation, buf []byte, root int) error {
 		}
 	}
 	return nil
+}
+
+// broadcastShared is Broadcast in shared memory, implemented as an allgather in which only the part
+// of root is not empty.
+func broadcastShared[T Number](o *operation, buf []T, root int) error {
+	b := make([]int, o.size+1)
+	for i := root + 1; i < len(b); i++ {
+		b[i] = len(buf)
+	}
+	src := buf
+	if o.rank != root {
+		src = nil
+	}
+	return gatherShared(o, buf, src, b, shm.Everyone)
 }

@@ -77,15 +77,6 @@ func (c *Comm) calibrate(ctx context.Context) error {
 	return err
 }
 
-// femtoseconds returns the costs in femtoseconds, as integers that ranks can compare.
-func (c Cost) femtoseconds() []int64 {
-	var out []int64
-	for _, v := range []float64{c.Alpha, c.Beta, c.Gamma} {
-		out = append(out, int64(v*1e15))
-	}
-	return out
-}
-
 // Parameters of the measurement: vector lengths in float64, and the number of calls. A length has
 // several calls because ranks that share cores compete with other work at the start, so a single
 // call can take several times the usual time.
@@ -177,6 +168,3 @@ func probeWorkload(n int) workload {
 	bytes := float64(longProbe * kernel.Size[float64]())
 	return workloadOf(RecursiveDoubling, request{kind: transport.KindAllReduce, ranks: n, bytes: bytes, segment: bytes, commutative: true})
 }
-
-// Cost returns the costs from which Auto computes its choice.
-func (c *Comm) Cost() Cost { return c.orInvalid().opts.Cost }

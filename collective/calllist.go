@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/elrun/elrun/collective/internal/stall"
 	"github.com/elrun/elrun/collective/transport"
 )
 
@@ -41,13 +40,6 @@ func (c callList) isBusy(now time.Duration) bool {
 // there is no such call.
 func (c callList) oldestBlocker(now time.Duration) *operation {
 	return c.first(func(o *operation) bool { return o.blocksProgram(now) && o.watch.wait.Waits() })
-}
-
-// blocksProgram reports whether a call counts as blocking the program: it has been in progress for
-// stall.AskAfter or longer, and is not an ISend or IRecv. These two may stay in progress for ever:
-// for example, an IRecv for a message that is never sent.
-func (o *operation) blocksProgram(now time.Duration) bool {
-	return now-o.begin >= stall.AskAfter && (o.env.Call.Kind != transport.KindPoint || o.blocking)
 }
 
 // hasBackgroundPoint reports whether a Send to peer, or a Recv from peer or from any rank, is in

@@ -152,24 +152,3 @@ func (c *coded) gather() error {
 	}
 	return nil
 }
-
-// CodedBytes returns the number of bytes that a rank sends in AllReduceCoded of n elements,
-// and the number that it would send in AllReduce around a ring. Both are averages over the
-// ranks, without message headers. Both are 0 for a nil communicator or coding.
-func (c *Comm) CodedBytes(n int, coding Coding) (sent, uncoded int64) {
-	if !c.isValid() || coding == nil {
-		return 0, 0
-	}
-	ranks, others := int64(c.size), int64(c.size-1)
-	uncoded = 2 * others * int64(n) * 4 / ranks
-	// With a sparse coding the codes of whole vectors are gathered, and each rank adds them up.
-	if coding.Sparse() {
-		return others * int64(coding.Size(n)), uncoded
-	}
-	all := int64(0)
-	for rank := range c.size {
-		first, end := Chunk(n, c.size, rank)
-		all += int64(coding.Size(end - first))
-	}
-	return 2 * others * all / ranks, uncoded
-}

@@ -31,6 +31,15 @@ func (c Cost) seconds(l workload) float64 {
 	return l.steps*c.Alpha + l.path*c.Beta + l.reduced*c.Gamma + l.overlapped*max(0, c.Gamma-c.Beta)
 }
 
+// femtoseconds returns the costs in femtoseconds, as integers that ranks can compare.
+func (c Cost) femtoseconds() []int64 {
+	var out []int64
+	for _, v := range []float64{c.Alpha, c.Beta, c.Gamma} {
+		out = append(out, int64(v*1e15))
+	}
+	return out
+}
+
 // workloadOf returns the workload of a call for an algorithm (Thakur, Rabenseifner, Gropp 2005,
 // section 4).
 func workloadOf(a Algorithm, r request) workload {

@@ -71,12 +71,3 @@ func isMistake(err error) bool {
 	}
 	return false
 }
-
-// causeOf converts the error of a call at this rank to the cause of a revocation, which is sent to
-// other ranks.
-func causeOf(self int, err error) error {
-	if isMistake(err) {
-		err = &callError{err}
-	}
-	return transport.CauseOf(self, err)
-}

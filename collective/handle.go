@@ -21,22 +21,6 @@ type Handle struct {
 	message *Message
 }
 
-// start begins a call and returns its handle. A goroutine carries the call out, and Close
-// waits for it.
-func (c *Comm) start(ctx context.Context, p plan) *Handle {
-	h := &Handle{comm: c.orInvalid(), message: p.message}
-	var err error
-	if c.isValid() && p.call.Algorithm == SharedMemory {
-		err = c.enqueue(ctx, &p, h)
-	} else {
-		err = h.background(ctx, &p)
-	}
-	if err != nil {
-		h.end(err)
-	}
-	return h
-}
-
 // background carries out the call in a goroutine of its own. An error means that the call did not
 // begin: start then ends the handle.
 func (h *Handle) background(ctx context.Context, p *plan) error {

@@ -132,40 +132,40 @@ func (h *hierarchical[T]) reducePiece(first, end int) error {
 
 // distribute distributes each piece in the group after its reduction between groups: the leader
 // sends, and the other ranks receive. When it returns, no call in progress uses dst.
-func (l *hierarchical[T]) distribute() error {
-	do := l.recvPiece
-	if l.level.leaders != nil {
-		do = l.sendPiece
+func (h *hierarchical[T]) distribute() error {
+	do := h.recvPiece
+	if h.level.leaders != nil {
+		do = h.sendPiece
 	}
-	err := l.forPieces(do)
-	if err == nil && l.exported {
-		err = l.ackRead()
+	err := h.forPieces(do)
+	if err == nil && h.exported {
+		err = h.ackRead()
 	}
 	if err != nil {
-		l.revoke(err)
+		h.revoke(err)
 	}
-	for h := range l.inFlight {
-		_ = h.Wait(context.Background()) // ends soon, as the communicator is revoked
+	for call := range h.inFlight {
+		_ = call.Wait(context.Background()) // ends soon, as the communicator is revoked
 	}
-	if err != nil && l.exported && l.level.leaders != nil { // the other ranks must not read later contents of dst
-		return errors.Join(err, l.shared.Arena.Abandon(kernel.Bytes(l.dst)))
+	if err != nil && h.exported && h.level.leaders != nil { // the other ranks must not read later contents of dst
+		return errors.Join(err, h.shared.Arena.Abandon(kernel.Bytes(h.dst)))
 	}
 	return err
 }
 
 // sendPiece waits for the reduction of a piece between groups, and sends the result to the other
 // ranks of the group.
-func (l *hierarchical[T]) sendPiece(first, end int) error {
-	h, more := <-l.inFlight
+func (h *hierarchical[T]) sendPiece(first, end int) error {
+	call, more := <-h.inFlight
 	if !more {
-		return l.revocationCause()
+		return h.revocationCause()
 	}
-	if err := h.Wait(context.Background()); err != nil {
+	if err := call.Wait(context.Background()); err != nil {
 		return err
 	}
-	l.recordProgress()
-	out := kernel.Bytes(l.dst[first:end])
-	return l.forward(out, l.export(out))
+	h.recordProgress()
+	out := kernel.Bytes(h.dst[first:end])
+	return h.forward(out, h.export(out))
 }
 
 // forward sends a piece to the children of this rank. If ref is not 0 the ranks read the whole

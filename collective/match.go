@@ -41,35 +41,6 @@ func (m *matching) expire() {
 	}
 }
 
-// lockChanged tells the matchings that the lock of a key was created or deleted. The caller holds
-// endpoint.mu.
-func (s *sequence) lockChanged(k pointKey) {
-	for _, m := range s.matchings {
-		if m.asksFor(k) {
-			m.expire()
-		}
-	}
-}
-
-// isAwaited reports whether a receive in the list asks for messages under a key. The caller holds
-// endpoint.mu.
-func (s *sequence) isAwaited(k pointKey) bool {
-	return slices.ContainsFunc(s.matchings, func(m *matching) bool { return m.takes && m.asksFor(k) })
-}
-
-// dropMatching removes a matching from the list, unless it was removed before. Younger ones may now
-// choose what it asked for. The caller holds endpoint.mu.
-func (s *sequence) dropMatching(m *matching) {
-	i := slices.Index(s.matchings, m)
-	if i < 0 {
-		return
-	}
-	s.matchings = slices.Delete(s.matchings, i, i+1)
-	for _, younger := range s.matchings[i:] {
-		younger.expire()
-	}
-}
-
 // exclusions returns a channel that is closed when the result is out of date, and a function that
 // reports whether m, the matching of o, may choose a message.
 func (m *matching) exclusions(o *operation) (stale <-chan struct{}, mayChoose func(from int, e transport.Envelope) bool) {

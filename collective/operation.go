@@ -10,6 +10,7 @@ import (
 	"github.com/elrun/elrun/collective/internal/stall"
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/ring"
 )
 
 // errPanicked is the cause of a revocation if the goroutine of a call panics or exits. The panic
@@ -18,21 +19,6 @@ var errPanicked = errors.New("panic in a call")
 
 // errNoContext is the error of calls with a nil context.
 var errNoContext = fmt.Errorf("%w: the context is nil", ErrArgument)
-
-// plan is a call that has not begun: its description, and the work of this rank.
-type plan struct {
-	call    transport.Call
-	tag     int                    // of a point-to-point call; may be AnyTag
-	peer    int                    // other rank of a point-to-point call, as a rank of the communicator; may be AnySource or NoRank; else -1
-	send    bool                   // the call is a Send
-	probe   bool                   // the call is a Probe
-	message *Message               // the body of an IRecv stores the description of its message here; else nil
-	err     error                  // error of the first bad argument; it fails the call and revokes
-	body    func(*operation) error // sends, receives and reduces
-	// needsBarrier is set for calls that can end at one rank before another rank has begun them.
-	// Such calls end with a barrier of empty messages (see disseminate).
-	needsBarrier bool
-}
 
 // operation is a call in progress at this rank. One goroutine carries out the call; the watchdog
 // reads the atomic fields. A call is tracked or untracked. The watchdog sees only tracked calls,
@@ -58,100 +44,6 @@ type operation struct {
 	ticket       uint32             // ticket of this call for the lock
 	scratch      []*[]uint64        // pooled memory, returned at the end
 	watch        *watchState        // owned by the watchdog; nil until the watchdog sees the call
-}
-
-// run carries out a blocking call.
-func (c *Comm) run(ctx context.Context, p plan) error {
-	return c.execute(ctx, &p, p.body)
-}
-
-// execute is run with the body as a parameter. A body in the plan would be allocated on the heap,
-// which costs more time than a short call.
-func (c *Comm) execute(ctx context.Context, p *plan, body func(*operation) error) error {
-	o, err := c.begin(p, true)
-	if err == nil {
-		err = o.execute(ctx, p.err, body)
-	}
-	if err != nil {
-		c.reportError(err)
-	}
-	return err
-}
-
-// reportError reports the error of a call to Options.OnError, before the caller gets the error.
-func (c *Comm) reportError(err error) {
-	if c.isValid() && c.id == 0 && c.opts.OnError != nil {
-		c.opts.OnError(err)
-	}
-}
-
-// begin gives the call its place in the sequence, and begins to track the call unless it may stay
-// untracked.
-func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
-	if err := c.enter(p); err != nil {
-		return nil, err
-	}
-	defer c.mu.Unlock()
-	o := c.register(blocking && p.call.Algorithm == SharedMemory && c.untracked == nil)
-	o.describe(c, &p.call)
-	o.peer, o.sends, o.needsBarrier, o.blocking = -1, p.send, p.needsBarrier, blocking
-	if blocking && !c.seq.part {
-		c.blocked++
-	}
-	// A Send or Recv has no place in the sequence, so its Seq holds the tag.
-	o.env.Seq = uint32(max(p.tag, 0)) | pointBit
-	if p.call.Kind != transport.KindPoint {
-		o.env.Seq = c.seq.next()
-		if blocking {
-			c.seq.running = o
-		}
-	} else if p.err == nil {
-		c.seq.beginPoint(o, p)
-	}
-	switch p.call.Algorithm {
-	case SharedMemory:
-		o.lock, o.ticket = c.lane.lock, c.lane.lock.nextTicket()
-	case TwoLevel:
-		o.lock, o.ticket = c.level.lock, c.level.lock.nextTicket()
-	}
-	return o, nil
-}
-
-// enter reports a call to Options.OnBegin and locks endpoint.mu, under which the caller gives the
-// call its place in the sequence. If the call cannot begin, enter returns the error and does not
-// lock. For ErrConcurrent enter revokes, because another rank may have begun the two concurrent
-// calls in the opposite order, and would combine wrong vectors.
-func (c *Comm) enter(p *plan) error {
-	if !c.isValid() {
-		return fmt.Errorf("%v: %w", p.call, errNil)
-	}
-	if c.opts.OnBegin != nil {
-		c.opts.OnBegin()
-	}
-	c.mu.Lock()
-	err := c.admit(p)
-	if err == nil {
-		c.goroutines = c.goroutines || c.blocked > 0 && !c.seq.part
-		return nil
-	}
-	c.mu.Unlock()
-	if errors.Is(err, ErrConcurrent) {
-		c.revoke(err)
-	}
-	return err
-}
-
-// admit returns an error if a call cannot begin now: its communicator is closed or in a
-// blocking call. The caller holds endpoint.mu.
-func (c *Comm) admit(p *plan) error {
-	if c.closed || c.seq.isClosed() {
-		return fmt.Errorf("%v: %w: %w", p.call, ErrClosed, ErrRevoked)
-	}
-	if now := c.seq.running; now != nil && p.call.Kind != transport.KindPoint {
-		return &callError{fmt.Errorf("%w: %v during %v: use one communicator per goroutine (Dup), or start both calls from one goroutine by functions such as IAllReduce",
-			ErrConcurrent, p.call, now.env.Call)}
-	}
-	return nil
 }
 
 // describe fills in the fields that come from the communicator and the description of the
@@ -272,6 +164,44 @@ func (o *operation) end(well bool) {
 	if tracked {
 		ep.working.Done()
 	}
+}
+
+// blocksProgram reports whether a call counts as blocking the program: it has been in progress for
+// stall.AskAfter or longer, and is not an ISend or IRecv. These two may stay in progress for ever:
+// for example, an IRecv for a message that is never sent.
+func (o *operation) blocksProgram(now time.Duration) bool {
+	return now-o.begin >= stall.AskAfter && (o.env.Call.Kind != transport.KindPoint || o.blocking)
+}
+
+// ring describes this rank's position in the ring for package ring.
+func (o *operation) ring() ring.Ring {
+	left, right := o.order.neighbours(o.rank, o.size)
+	return ring.Ring{Link: &ringLink{o: o, left: left, right: right}, Rank: o.rank, Size: o.size, Order: o.order.ranks,
+		Segment: o.segment(), Memory: o.words}
+}
+
+// awaited appends the ranks for which o waits. A Send or Recv waits for its peer, also before it has
+// sent or received anything. A Recv from AnySource waits for none until it has chosen its message.
+func (o *operation) awaited(all []int) []int {
+	if o.peer >= 0 {
+		return append(all, o.peer)
+	}
+	for _, rank := range []int32{o.recvFrom.Load(), o.sendTo.Load()} {
+		if rank > 0 {
+			all = append(all, int(rank)-1)
+		}
+	}
+	return all
+}
+
+// blockingWait returns the wait that blocks o: its own wait, or, if o waits for no rank, the wait
+// of the oldest call that blocks this rank.
+func (o *operation) blockingWait() *stall.Wait {
+	x := &o.watch.wait
+	if !x.Waits() && x.Oldest != nil {
+		return x.Oldest
+	}
+	return x
 }
 
 // send sends buf to a rank of the communicator, in segments; an empty buf is one message. The
@@ -433,6 +363,57 @@ func (o *operation) disseminate() error {
 		if err := o.exchange(to, nil, from, nil); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// exchangeWhole is exchange for ranks that may not agree on the lengths. The last message of a
+// transfer is always shorter than a segment: an empty message follows a full segment. So a receiver
+// that expects another length gets a message of another length, which is a mismatch. Otherwise a
+// receiver would not see the messages beyond its own length.
+func (o *operation) exchangeWhole(to int, out []byte, from int, in []byte) error {
+	if err := o.exchange(to, out, from, in); err != nil {
+		return err
+	}
+	sends, receives := o.endsFull(out), o.endsFull(in)
+	switch {
+	case sends && receives:
+		return o.exchange(to, nil, from, nil)
+	case sends:
+		return o.send(to, nil)
+	case receives:
+		return o.recv(from, nil)
+	}
+	return nil
+}
+
+// endsFull reports whether the last segment of buf is a full one.
+func (o *operation) endsFull(buf []byte) bool { return len(buf) > 0 && len(buf)%o.segment() == 0 }
+
+// transfer sends buf from one rank to another, unless they are the same.
+func (o *operation) transfer(from, to int, buf []byte) error {
+	switch {
+	case from == to:
+		return nil
+	case o.rank == from:
+		return o.send(to, buf)
+	case o.rank == to:
+		return o.recv(from, buf)
+	}
+	return nil
+}
+
+// shift sends the bytes of out to rank o.rank+d, and receives from rank o.rank-d into in, if these
+// ranks exist.
+func (o *operation) shift(d int, out, in []byte) error {
+	up, down := o.rank+d, o.rank-d
+	switch {
+	case up < o.size && down >= 0:
+		return o.exchange(up, out, down, in)
+	case up < o.size:
+		return o.send(up, out)
+	case down >= 0:
+		return o.recv(down, in)
 	}
 	return nil
 }

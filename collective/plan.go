@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
-	"math"
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
@@ -15,6 +14,21 @@ import (
 
 // noRoot is the root of a call without a root.
 const noRoot = -1
+
+// plan is a call that has not begun: its description, and the work of this rank.
+type plan struct {
+	call    transport.Call
+	tag     int                    // of a point-to-point call; may be AnyTag
+	peer    int                    // other rank of a point-to-point call, as a rank of the communicator; may be AnySource or NoRank; else -1
+	send    bool                   // the call is a Send
+	probe   bool                   // the call is a Probe
+	message *Message               // the body of an IRecv stores the description of its message here; else nil
+	err     error                  // error of the first bad argument; it fails the call and revokes
+	body    func(*operation) error // sends, receives and reduces
+	// needsBarrier is set for calls that can end at one rank before another rank has begun them.
+	// Such calls end with a barrier of empty messages (see disseminate).
+	needsBarrier bool
+}
 
 // vector is the input of plan.describe: the kind of a call and its vector.
 type vector struct {
@@ -104,7 +118,8 @@ func (p *plan) checkCounts(c *Comm, name string, length int, counts []int) {
 	if p.err != nil {
 		return
 	}
-	if p.err = err; err == nil {
+	p.err = err
+	if err == nil {
 		p.check(name, length, sum)
 	}
 }
@@ -165,25 +180,6 @@ func layout(counts []int) uint32 {
 	return max(h.Sum32(), 1)
 }
 
-// total checks counts, one per rank, and returns their sum.
-func (g *group) total(counts []int) (int, error) {
-	if len(counts) != g.size {
-		return 0, fmt.Errorf("%w: %d counts for %d ranks, want one for each rank", ErrArgument, len(counts), g.size)
-	}
-	sum := 0
-	for rank, n := range counts {
-		if n < 0 {
-			return 0, fmt.Errorf("%w: the count of rank %d is %d, want 0 or more", ErrArgument, rank, n)
-		}
-		// Counts come from the program, and their sum must not wrap around.
-		if n > math.MaxInt-sum {
-			return 0, fmt.Errorf("%w: the sum of the counts exceeds the length of a vector", ErrArgument)
-		}
-		sum += n
-	}
-	return sum, nil
-}
-
 // equalCounts returns n equal counts.
 func equalCounts(n, count int) []int {
 	counts := make([]int, n)
@@ -208,13 +204,6 @@ func offsets(counts []int) []int {
 func Chunk(length, size, rank int) (first, end int) {
 	bounds := ring.Chunks(length, size)
 	return bounds[rank], bounds[rank+1]
-}
-
-// ring describes this rank's position in the ring for package ring.
-func (o *operation) ring() ring.Ring {
-	left, right := o.order.neighbours(o.rank, o.size)
-	return ring.Ring{Link: &ringLink{o: o, left: left, right: right}, Rank: o.rank, Size: o.size, Order: o.order.ranks,
-		Segment: o.segment(), Memory: o.words}
 }
 
 // ringLink is the pair of links of a rank in the ring: it sends to the right neighbour and

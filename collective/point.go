@@ -181,23 +181,3 @@ func planPoint(c *Comm, peer, tag int, v vector) plan {
 	p.tag, p.peer = tag, peer
 	return p
 }
-
-// beginPoint gives a point-to-point call o its place: in the list of matchings, or in the queue of the
-// calls with its peer and tag. The caller holds endpoint.mu.
-func (s *sequence) beginPoint(o *operation, p *plan) {
-	if p.peer >= 0 {
-		o.peer = o.transportRank(p.peer)
-	}
-	key := pointKey{o.peer, uint32(p.tag), p.send}
-	switch {
-	case p.peer == NoRank:
-	case p.probe, p.peer == AnySource, p.tag == AnyTag, s.isAwaited(key):
-		o.match = &matching{from: o.peer, tag: p.tag, takes: !p.probe}
-		if p.peer == AnySource {
-			o.match.from = AnySource
-		}
-		s.matchings = append(s.matchings, o.match)
-	default:
-		s.lockFor(o, key)
-	}
-}

@@ -30,22 +30,6 @@ type queuedCall struct {
 	guard  *guard // nil if the context of the call never ends
 }
 
-// enqueue gives a call its place in the sequence and adds it to the queue.
-func (c *Comm) enqueue(ctx context.Context, p *plan, h *Handle) error {
-	if ctx == nil {
-		p.err = errNoContext
-	}
-	if err := c.enter(p); err != nil {
-		return err
-	}
-	fresh := c.seq.queue.add(ctx, p, h)
-	c.mu.Unlock()
-	if fresh != nil {
-		fresh.watch(c.endpoint)
-	}
-	return nil
-}
-
 // add appends a call and starts the goroutine if it does not run. fresh is the guard of the call if
 // this guard is new and does not watch its context yet, and nil otherwise. The caller holds
 // endpoint.mu.

@@ -7,6 +7,7 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/ring"
 )
 
@@ -90,19 +91,6 @@ func reduceTree[T Number](o *operation, v []T, red Reduction[T], root int) error
 	return o.transfer(top, root, kernel.Bytes(v))
 }
 
-// transfer sends buf from one rank to another, unless they are the same.
-func (o *operation) transfer(from, to int, buf []byte) error {
-	switch {
-	case from == to:
-		return nil
-	case o.rank == from:
-		return o.send(to, buf)
-	case o.rank == to:
-		return o.recv(from, buf)
-	}
-	return nil
-}
-
 // reduceRing reduces by a reduce-scatter around a ring, after which root gathers the chunks.
 func reduceRing[T Number](o *operation, v, src []T, red Reduction[T], root int) error {
 	b := ring.ChunksOf(len(src), o.size, red.Width)
@@ -111,6 +99,19 @@ func reduceRing[T Number](o *operation, v, src []T, red Reduction[T], root int) 
 		return err
 	}
 	return gatherDirect(o, v, mine, b, root)
+}
+
+// reduceShared is Reduce in shared memory.
+func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root int) error {
+	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.ChunksOf(len(src), o.size, red.Width), Reduce: reducerOf(red)}
+	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
+		l.Post(h, shm.Offsets{})
+		return shm.AllReduce(l, v, root)
+	})
+	if err == nil && o.rank == root {
+		finish(red, dst, o.size)
+	}
+	return err
 }
 
 // ReduceScatter reduces the vectors src of all ranks. Each rank gets its Chunk of the result in
@@ -191,4 +192,17 @@ func reduceThenScatter[T Number](o *operation, dst, src []T, red Reduction[T], b
 		return err
 	}
 	return scatterTree(o, dst, v, b, 0)
+}
+
+// reduceScatterShared is ReduceScatter in shared memory; b are the bounds of the chunks.
+func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Reduction[T]) error {
+	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b, Reduce: reducerOf(red)}
+	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
+		l.Post(h, shm.Offsets{})
+		return shm.ReduceScatter(l, v)
+	})
+	if err == nil {
+		finish(red, dst, o.size)
+	}
+	return err
 }

@@ -86,18 +86,3 @@ func scanDoubling[T Number](o *operation, with, before []T, red Reduction[T]) er
 	}
 	return nil
 }
-
-// shift sends the bytes of out to rank o.rank+d, and receives from rank o.rank-d into in, if these
-// ranks exist.
-func (o *operation) shift(d int, out, in []byte) error {
-	up, down := o.rank+d, o.rank-d
-	switch {
-	case up < o.size && down >= 0:
-		return o.exchange(up, out, down, in)
-	case up < o.size:
-		return o.send(up, out)
-	case down >= 0:
-		return o.recv(down, in)
-	}
-	return nil
-}

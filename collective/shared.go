@@ -8,7 +8,6 @@ import (
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/dtype"
-	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/ring"
 )
@@ -173,68 +172,10 @@ func envelopeOf(h shm.Header) transport.Envelope {
 	return e
 }
 
-// arenaOffsets returns the positions of the vectors of a call in the arena of this rank; 0 for a
-// vector elsewhere.
-func arenaOffsets[T Number](o *operation, dst, src []T) shm.Offsets {
-	if o.shared.Arena == nil {
-		return shm.Offsets{}
-	}
-	return shm.Offsets{Dst: o.shared.Arena.Ref(kernel.Bytes(dst)), Src: o.shared.Arena.Ref(kernel.Bytes(src))}
-}
-
 // reducerOf returns the reduction for package shm. shm reduces in the order of ranks, so reductions
 // that do not commute are allowed.
 func reducerOf[T Number](red Reduction[T]) shm.Reducer[T] {
 	return shm.Reducer[T]{Width: red.Width, Pair: red.Fold, All: red.FoldAll}
-}
-
-// allReduceShared is AllReduce in shared memory. A short vector is posted together with the header.
-// If the call fails, dst is removed from the shared memory.
-func allReduceShared[T Number](o *operation, dst, src []T, red Reduction[T]) error {
-	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
-		if in := kernel.Bytes(src); len(in) <= shm.Inline {
-			l.Post(h, shm.Offsets{}, in)
-			return shm.Small(l, dst, red.Fold)
-		}
-		r := arenaOffsets(o, dst, src)
-		l.PostVectors(h, kernel.Bytes(src), r)
-		v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: o.lane.chunks(len(src), red.Width), Reduce: reducerOf(red)}
-		err := shm.AllReduce(l, v, shm.Everyone)
-		if err != nil && r.Dst != 0 { // a rank that has read the position may still write to dst
-			return errors.Join(err, o.shared.Arena.Abandon(kernel.Bytes(dst)))
-		}
-		return err
-	})
-	if err == nil {
-		finish(red, dst, o.size)
-	}
-	return err
-}
-
-// reduceShared is Reduce in shared memory.
-func reduceShared[T Number](o *operation, dst, src []T, red Reduction[T], root int) error {
-	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: ring.ChunksOf(len(src), o.size, red.Width), Reduce: reducerOf(red)}
-	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
-		l.Post(h, shm.Offsets{})
-		return shm.AllReduce(l, v, root)
-	})
-	if err == nil && o.rank == root {
-		finish(red, dst, o.size)
-	}
-	return err
-}
-
-// reduceScatterShared is ReduceScatter in shared memory; b are the bounds of the chunks.
-func reduceScatterShared[T Number](o *operation, dst, src []T, b []int, red Reduction[T]) error {
-	v := shm.Vectors[T]{Dst: dst, Src: src, Bounds: b, Reduce: reducerOf(red)}
-	err := o.runShared(func(l *shm.Lane, h *shm.Header) error {
-		l.Post(h, shm.Offsets{})
-		return shm.ReduceScatter(l, v)
-	})
-	if err == nil {
-		finish(red, dst, o.size)
-	}
-	return err
 }
 
 // gatherShared copies the parts of all ranks, with bounds b, to root, or to all ranks if root is
@@ -244,27 +185,5 @@ func gatherShared[T Number](o *operation, dst, src []T, b []int, root int) error
 	return o.runShared(func(l *shm.Lane, h *shm.Header) error {
 		l.Post(h, shm.Offsets{})
 		return shm.AllGather(l, v, root)
-	})
-}
-
-// broadcastShared is Broadcast in shared memory, implemented as an allgather in which only the part
-// of root is not empty.
-func broadcastShared[T Number](o *operation, buf []T, root int) error {
-	b := make([]int, o.size+1)
-	for i := root + 1; i < len(b); i++ {
-		b[i] = len(buf)
-	}
-	src := buf
-	if o.rank != root {
-		src = nil
-	}
-	return gatherShared(o, buf, src, b, shm.Everyone)
-}
-
-// barrierShared is Barrier in shared memory.
-func barrierShared(o *operation) error {
-	return o.runShared(func(l *shm.Lane, h *shm.Header) error {
-		l.Post(h, shm.Offsets{})
-		return l.AwaitAll()
 	})
 }

@@ -62,14 +62,6 @@ func membersOf(table []int64, color int) (ranks []int, lane int) {
 	return ranks, lane
 }
 
-// derive returns a communicator of some ranks of the transport, with default options. It does not
-// communicate: each of these ranks derives the same communicator from values that all of them know.
-// Its calls are refused after the communicator of the sequence parent is closed; parent may be nil.
-func (c *Comm) derive(id uint64, parent *sequence, ranks []int) *Comm {
-	return &Comm{endpoint: c.endpoint, group: newGroup(ranks, c.self), callOptions: callOptions{segment: c.opts.Segment},
-		seq: c.sequence(id, parent), id: id}
-}
-
 // childID derives the ID of a new communicator from values that all its members know: the
 // parent, the call and the color. The ID is never 0. Two equal IDs in a session are as
 // unlikely as two equal random numbers of 64 bits (mixing steps of SplitMix64: Steele, Lea,

@@ -2,10 +2,8 @@ package collective
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/elrun/elrun/collective/internal/stall"
 	"github.com/elrun/elrun/collective/transport"
 )
 
@@ -30,21 +28,6 @@ const (
 	PhaseDeadlock = "deadlock"        // each culprit waits for the next in another call, the last for the first
 )
 
-// phaseOf converts the Cause at the end of a chain of waits to a Phase constant.
-func phaseOf(w stall.Cause) string {
-	switch w {
-	case stall.Absent:
-		return PhaseAbsent
-	case stall.Silent:
-		return PhaseSilent
-	case stall.Slow:
-		return PhaseSlow
-	case stall.Deadlock:
-		return PhaseDeadlock
-	}
-	return PhaseInside
-}
-
 // Name returns the name of the blocked call, with its purpose.
 func (s Stall) Name() string {
 	if s.For == "" {
@@ -56,30 +39,6 @@ func (s Stall) Name() string {
 // String describes the stall in one line, with ranks as numbers.
 func (s Stall) String() string {
 	return fmt.Sprintf("%s waits %.1fs for rank %v (%s)", s.Name(), s.Since.Seconds(), s.Culprits, s.Phase)
-}
-
-// report reports the stall s of o to OnStall. It suppresses the report if the same culprits were
-// reported recently for another call: usually several calls wait for the same rank.
-func (w *watchdog) report(o *operation, s Stall, now time.Duration) {
-	o.watch.reported = s.Since
-	if w.opts.OnStall == nil {
-		return
-	}
-	s.Call, s.For, s.Waiting = o.env.Call, o.purpose, int(o.recvFrom.Load())-1
-	s.Culprits, s.Phase = w.culprits(o, now)
-	// The same call is reported again, at growing intervals, so that long stalls stay visible.
-	same := w.lastReport.by != o && slices.Equal(w.lastReport.culprits, s.Culprits)
-	if same && now-w.lastReport.at < max(stall.After, s.Since/4) {
-		return
-	}
-	w.lastReport = reportKey{o, s.Culprits, now}
-	w.opts.OnStall(s)
-}
-
-// culprits returns the ranks that block o, and their Phase.
-func (w *watchdog) culprits(o *operation, now time.Duration) ([]int, string) {
-	ranks, why := w.chase.Blame(o.blockingWait(), now)
-	return ranks, phaseOf(why)
 }
 
 // reportKey identifies the last report, so that report can suppress repetitions.

@@ -29,28 +29,6 @@ type pointKey struct {
 	sending bool
 }
 
-// lockFor issues a ticket for a Send or Recv, and creates the lock of its key if necessary.
-// The caller holds endpoint.mu.
-func (s *sequence) lockFor(o *operation, key pointKey) {
-	if s.pointLocks == nil {
-		s.pointLocks = make(map[pointKey]*ticketLock)
-	}
-	if s.pointLocks[key] == nil {
-		s.pointLocks[key] = &ticketLock{key: key}
-		s.lockChanged(key)
-	}
-	o.lock, o.ticket = s.pointLocks[key], s.pointLocks[key].nextTicket()
-}
-
-// dropIfLast deletes the lock of a key when its last Send or Recv ends. The caller holds
-// endpoint.mu.
-func (s *sequence) dropIfLast(o *operation) {
-	if o.peer >= 0 && o.lock != nil && s.pointLocks[o.lock.key] == o.lock && o.lock.issued == o.ticket+1 {
-		delete(s.pointLocks, o.lock.key)
-		s.lockChanged(o.lock.key)
-	}
-}
-
 // nextTicket returns the next ticket. The caller holds endpoint.mu, so that tickets are issued in
 // the order of the calls in the sequence.
 func (t *ticketLock) nextTicket() uint32 {
@@ -125,15 +103,4 @@ func (t *ticketLock) wake(ticket uint32) {
 		close(c)
 		delete(t.wakeups, ticket)
 	}
-}
-
-// revocationCause returns the first cause of the revocation, as the error of a call that follows a
-// failed call.
-func (ep *endpoint) revocationCause() error {
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	if ep.cause == nil {
-		return ErrRevoked
-	}
-	return ep.cause
 }

@@ -1,7 +1,5 @@
 package collective
 
-import "slices"
-
 // level is the position of this rank in a hierarchy: the ranks of a communicator form
 // groups with faster communication inside than between groups. A group is a host, whose
 // ranks share memory, or a site. Each group has a leader, its first rank.
@@ -62,53 +60,4 @@ func groupBy(ranks []int, key func(rank int) int) [][]int {
 		groups[i] = append(groups[i], rank)
 	}
 	return groups
-}
-
-// initTopology initialises the topology of a new communicator: a lane if all its ranks share
-// memory, otherwise a level for its hosts and sites, with a lane for the ranks of this
-// host.
-func (c *Comm) initTopology(lane int) {
-	ranks := c.transportRanks()
-	c.lane = c.shared.assignLane(lane, ranks)
-	if c.lane != nil || c.topology.leaders == nil {
-		return
-	}
-	hosts := c.topology.byHost(ranks)
-	if len(hosts) == c.size { // one rank per host
-		c.level = c.newLevel(c.topology.bySite(ranks), siteColor, headColor)
-		return
-	}
-	c.level = c.newLevel(hosts, localColor, leaderColor)
-	c.level.local.lane = c.shared.assignLane(lane, c.level.local.transportRanks())
-	if leaders := c.level.leaders; leaders != nil {
-		leaders.level = leaders.newLevel(c.topology.bySite(leaders.transportRanks()), siteColor, headColor)
-	}
-}
-
-// newLevel returns a level for groups of the ranks of c, given as ranks of the transport; nil for
-// no groups. local and leader are the colors of its two communicators.
-func (c *Comm) newLevel(groups [][]int, local, leader int) *level {
-	if groups == nil {
-		return nil
-	}
-	l := &level{groups: len(groups), lock: new(ticketLock)}
-	first := make([]int, 0, len(groups))
-	for _, g := range groups {
-		first = append(first, g[0])
-		if !slices.Contains(g, c.self) {
-			continue
-		}
-		// The lowest rank of a group is part of the ID, so the groups of a level have different
-		// IDs.
-		l.local = c.derive(childID(c.id, uint32(g[0]), local), nil, g)
-		l.local.seq.part = true
-		for _, at := range g {
-			l.localRanks = append(l.localRanks, c.commRank(at))
-		}
-	}
-	if slices.Contains(first, c.self) {
-		l.leaders = c.derive(childID(c.id, uint32(first[0]), leader), nil, first)
-		l.leaders.seq.part = true
-	}
-	return l
 }

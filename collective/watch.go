@@ -197,6 +197,45 @@ func (w *watchdog) check(o *operation, now time.Duration) bool {
 	return true
 }
 
+// report reports the stall s of o to OnStall. It suppresses the report if the same culprits were
+// reported recently for another call: usually several calls wait for the same rank.
+func (w *watchdog) report(o *operation, s Stall, now time.Duration) {
+	o.watch.reported = s.Since
+	if w.opts.OnStall == nil {
+		return
+	}
+	s.Call, s.For, s.Waiting = o.env.Call, o.purpose, int(o.recvFrom.Load())-1
+	s.Culprits, s.Phase = w.culprits(o, now)
+	// The same call is reported again, at growing intervals, so that long stalls stay visible.
+	same := w.lastReport.by != o && slices.Equal(w.lastReport.culprits, s.Culprits)
+	if same && now-w.lastReport.at < max(stall.After, s.Since/4) {
+		return
+	}
+	w.lastReport = reportKey{o, s.Culprits, now}
+	w.opts.OnStall(s)
+}
+
+// culprits returns the ranks that block o, and their Phase.
+func (w *watchdog) culprits(o *operation, now time.Duration) ([]int, string) {
+	ranks, why := w.chase.Blame(o.blockingWait(), now)
+	return ranks, phaseOf(why)
+}
+
+// phaseOf converts the Cause at the end of a chain of waits to a Phase constant.
+func phaseOf(w stall.Cause) string {
+	switch w {
+	case stall.Absent:
+		return PhaseAbsent
+	case stall.Silent:
+		return PhaseSilent
+	case stall.Slow:
+		return PhaseSlow
+	case stall.Deadlock:
+		return PhaseDeadlock
+	}
+	return PhaseInside
+}
+
 // inProgress returns the calls in progress, the oldest first. It tracks the untracked call if
 // there is one.
 func (w *watchdog) inProgress() callList {
@@ -224,30 +263,6 @@ func (w *watchdog) updateWaits(now time.Duration) callList {
 		}
 	}
 	return ops
-}
-
-// awaited appends the ranks for which o waits. A Send or Recv waits for its peer, also before it has
-// sent or received anything. A Recv from AnySource waits for none until it has chosen its message.
-func (o *operation) awaited(all []int) []int {
-	if o.peer >= 0 {
-		return append(all, o.peer)
-	}
-	for _, rank := range []int32{o.recvFrom.Load(), o.sendTo.Load()} {
-		if rank > 0 {
-			all = append(all, int(rank)-1)
-		}
-	}
-	return all
-}
-
-// blockingWait returns the wait that blocks o: its own wait, or, if o waits for no rank, the wait
-// of the oldest call that blocks this rank.
-func (o *operation) blockingWait() *stall.Wait {
-	x := &o.watch.wait
-	if !x.Waits() && x.Oldest != nil {
-		return x.Oldest
-	}
-	return x
 }
 
 // handleSignal handles a signal of another rank. A signal that cannot be decoded is dropped:
@@ -315,16 +330,6 @@ func (w *watchdog) revokeIfDeadlock(o *operation, now time.Duration) {
 	w.revoke(e)
 }
 
-// queued returns the queued call with the communicator and the sequence number of e.
-func (ep *endpoint) queued(e transport.Envelope) (c transport.Call, ok bool) {
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	if s := ep.sequences[e.Comm]; s != nil {
-		return s.queue.find(e.Seq)
-	}
-	return transport.Call{}, false
-}
-
 // handleAsk answers an ask of rank from with the position of this rank. It revokes if the two ranks
 // make different calls at the same place in the sequence.
 func (w *watchdog) handleAsk(from int, ops callList, m *stall.Signal, now time.Duration) {
@@ -370,24 +375,4 @@ func (w *watchdog) position(ops callList, e transport.Envelope, from int, now ti
 		p.Wait, p.Sends = &blocker.watch.wait, blocker.sends
 	}
 	return p
-}
-
-// hasBegun reports whether this rank has begun the collective call of e. If the call is not
-// in progress, it has ended.
-func (ep *endpoint) hasBegun(e transport.Envelope) bool {
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	s := ep.sequences[e.Comm]
-	return s != nil && int32((s.lastSeq-e.Seq)<<1) >= 0 // modulo 1<<31
-}
-
-// closedBefore reports whether this rank has closed the communicator of e without beginning the
-// call, so that it can never begin the call.
-func (ep *endpoint) closedBefore(e transport.Envelope) bool {
-	if e.Seq&pointBit == 0 && ep.hasBegun(e) {
-		return false
-	}
-	ep.mu.Lock()
-	defer ep.mu.Unlock()
-	return ep.sequences[e.Comm].isClosed()
 }
