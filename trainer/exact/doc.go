@@ -8,7 +8,7 @@
 //	flat, views := exact.Views(sizes)             // scratch, each part aligned
 //	for each microbatch of this peer {
 //		clear(flat)
-//		model.Accumulate(views, samples, done)    // this microbatch alone
+//		...                                       // the model adds the gradient of this microbatch to views
 //		for i := range views {
 //			peaks[i] = max(peaks[i], scale.Add(i, sums[i], views[i]))
 //		}
