@@ -166,19 +166,6 @@ func median[T cmp.Ordered](values []T) T {
 	return sorted[(len(sorted)-1)/2]
 }
 
-// Costs implements Policy. It converts ticks to nanoseconds.
-func (t *table) Costs() []Cost {
-	if !t.known {
-		return nil
-	}
-	costs := slices.Clone(t.costs)
-	for r := range costs {
-		c := &costs[r]
-		c.Fixed, c.Each = nanos(c.Fixed), max(1, nanos(c.Each))
-	}
-	return costs
-}
-
 // nanos converts ticks to nanoseconds.
 func nanos(ticks int64) int64 { return min(ticks, maxTime) * 1000 / ticksPerMicro }
 

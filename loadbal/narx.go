@@ -10,9 +10,9 @@ const (
 )
 
 // narx predicts by a small neural network: a nonlinear autoregressive model with exogenous inputs,
-// as LB-BSP uses for processors (see predicting). The output is the relative change of a rank's
+// as LB-BSP uses for processors (see lbbspCPU). The output is the relative change of a rank's
 // pace from the last step to the next one. The inputs are the last changes of the pace, the
-// distances of the last pace from the periodic forecast and from its level, the mean change of all
+// distances of the last pace from the periodic forecast and from the smoothed pace, the mean change of all
 // ranks, and a constant. The output is a linear combination of the inputs plus one hidden layer of
 // piecewise linear units.
 //
@@ -35,7 +35,7 @@ type narx struct {
 // Indexes of the inputs after the last changes.
 const (
 	inPeriodic = narxLags + iota // distance of the last pace from the periodic forecast
-	inLevel                      // distance of the last pace from the level
+	inSmoothed                   // distance of the last pace from the smoothed pace
 	inAll                        // mean change of all ranks
 	inOne                        // constant 1 (bias); 0 before the first measurement
 )
@@ -80,7 +80,7 @@ func (n *narx) observe(paces []int64) (jumped bool) {
 		copy(in[1:narxLags], in[:narxLags-1])
 		in[0] = changes[r]
 		in[inPeriodic] = clamp(quotient(expected[r]-pace, pace))
-		in[inLevel] = clamp(quotient(n.ranks[r].level-pace, pace))
+		in[inSmoothed] = clamp(quotient(n.ranks[r].smoothed-pace, pace))
 		in[inAll], in[inOne] = all/max(1, measured), unit
 		n.last[r] = pace
 	}

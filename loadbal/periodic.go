@@ -9,11 +9,11 @@ const (
 	errorMemory = 256
 )
 
-// periodic extends ewmaForecaster by periodicity: it finds the period after which a rank repeats
+// periodic extends plain by periodicity: it finds the period after which a rank repeats
 // its jumps, and forecasts the next jump. The period is a lag for which the mean absolute
 // difference of paces is small (average magnitude difference function, AMDF).
 type periodic struct {
-	ewmaForecaster
+	plain
 	histories []history // by rank
 	forecast  []int64   // by rank
 }
@@ -27,11 +27,11 @@ type history struct {
 
 // begin implements forecaster.
 func (p *periodic) begin(paces []int64) {
-	p.ewmaForecaster.begin(paces)
+	p.plain.begin(paces)
 	p.histories, p.forecast = make([]history, len(paces)), make([]int64, len(paces))
 }
 
-// observe implements forecaster. If a jump that was forecast has happened, observe sets the level
+// observe implements forecaster. If a jump that was forecast has happened, observe sets the smoothed pace
 // first, so that an expected jump to a faster pace is accepted at once.
 func (p *periodic) observe(paces []int64) (jumped bool) {
 	noise := p.noise()
@@ -40,20 +40,20 @@ func (p *periodic) observe(paces []int64) (jumped bool) {
 			continue
 		}
 		rank, h := &p.ranks[r], &p.histories[r]
-		if expected, ok := h.expectedJump(rank.level, rank.jumpThreshold(noise)); ok && near(pace, expected, rank.jumpThreshold(noise)) {
-			rank.level, rank.sinceJump = expected, 1
+		if expected, ok := h.expectedJump(rank.smoothed, rank.jumpThreshold(noise)); ok && near(pace, expected, rank.jumpThreshold(noise)) {
+			rank.smoothed, rank.sinceJump = expected, 1
 		}
 		h.record(pace, rank.jumpThreshold(noise))
 	}
-	return p.ewmaForecaster.observe(paces)
+	return p.plain.observe(paces)
 }
 
 // next implements forecaster: the smoothed pace, or the pace after an expected jump.
 func (p *periodic) next() []int64 {
 	noise := p.noise()
-	for r, level := range p.ewmaForecaster.next() {
-		p.forecast[r] = level
-		if pace, ok := p.histories[r].expectedJump(level, p.ranks[r].jumpThreshold(noise)); ok {
+	for r, smoothed := range p.plain.next() {
+		p.forecast[r] = smoothed
+		if pace, ok := p.histories[r].expectedJump(smoothed, p.ranks[r].jumpThreshold(noise)); ok {
 			p.forecast[r] = pace
 		}
 	}
@@ -88,15 +88,15 @@ func (h *history) findLag() int {
 	return best
 }
 
-// expectedJump returns the pace of the next step if one period ago there was a jump: the level
+// expectedJump returns the pace of the next step if one period ago there was a jump: the smoothed pace
 // times the ratio of that jump. It uses the ratio and not the pace of that time, because all paces
 // change with the estimate of the fixed part. ok is false where no jump is expected.
-func (h *history) expectedJump(level, band int64) (pace int64, ok bool) {
+func (h *history) expectedJump(smoothed, band int64) (pace int64, ok bool) {
 	at := len(h.values) - h.lag
 	if h.lag == 0 || at < 1 || near(h.values[at], h.values[at-1], band) {
 		return 0, false
 	}
-	return scaled(level, h.values[at], h.values[at-1]), true
+	return scaled(smoothed, h.values[at], h.values[at-1]), true
 }
 
 // near reports whether two paces differ by at most band, relative to the smaller one.

@@ -44,6 +44,11 @@ type Policy interface {
 	// Costs returns the cost model of each rank as the policy has learned it, with times in
 	// nanoseconds; nil if no speed of any rank is known yet. The caller owns the result.
 	Costs() []Cost
+
+	// Settled returns the shares at which the policy arrives if ranks keep the given costs. It
+	// depends on its arguments only, so it may be called at any time, and by several goroutines.
+	// The caller owns the shares.
+	Settled(costs []Cost, microbatches int) []int
 }
 
 // SpeedUnit is the speed of one microbatch per second: speeds are fixed-point numbers with 10
@@ -76,15 +81,15 @@ func Variants() []string {
 func New(name string) (Policy, error) {
 	switch name {
 	case "", "auto", "lbbsp-cpu", "lbbsp-cpu-narx":
-		return &predicting{forecaster: new(narx)}, nil
+		return &lbbspCPU{forecaster: new(narx)}, nil
 	case "lbbsp-cpu-season":
-		return &predicting{forecaster: new(periodic)}, nil
+		return &lbbspCPU{forecaster: new(periodic)}, nil
 	case "lbbsp-cpu-plain":
-		return &predicting{forecaster: new(ewmaForecaster)}, nil
+		return &lbbspCPU{forecaster: new(plain)}, nil
 	case "lbbsp-gpu":
-		return new(exchange), nil
+		return new(lbbspGPU), nil
 	case "lbb":
-		return new(tuning), nil
+		return new(lbb), nil
 	case "proportional":
 		return new(proportional), nil
 	case "equal":
@@ -94,7 +99,7 @@ func New(name string) (Policy, error) {
 }
 
 // table is the common part of all policies: the cost model of each rank, and the shares. Policies
-// embed it and inherit Begin, Forecast and Costs.
+// embed it and inherit Begin, Forecast, Costs and Settled.
 type table struct {
 	costs       []Cost // by rank, in ticks; Each is 0 for a rank without a measurement, until complete is called
 	shares      []int  // present shares, which a policy keeps or replaces: the last shares, or as restoreShares has set them
@@ -205,6 +210,38 @@ func (t *table) set(shares []int) ([]int, string) {
 	return slices.Clone(shares), why
 }
 
+// extremes returns the slowest and the fastest rank with the present shares (of equal ranks the
+// lower one), and the imbalance: (longest - shortest) / mean of the times, times unit.
+func (t *table) extremes() (slow, fast int, imbalance int64) {
+	var sum, longest, shortest int64
+	for r, c := range t.costs {
+		d := c.Time(t.shares[r])
+		sum += d
+		if r == 0 || d > longest {
+			slow, longest = r, d
+		}
+		if r == 0 || d < shortest {
+			fast, shortest = r, d
+		}
+	}
+	return slow, fast, quotient(longest-shortest, sum/int64(len(t.costs)))
+}
+
+// moved returns the present shares after a move of up to count microbatches from one rank to
+// another. The lower bound of rank from and the upper bound of rank to may limit the move.
+func (t *table) moved(from, to, count int) []int {
+	shares := append([]int(nil), t.shares...)
+	count = min(count, shares[from]-t.costs[from].Min)
+	if most := t.costs[to].Max; most > 0 {
+		count = min(count, most-shares[to])
+	}
+	if count > 0 {
+		shares[from] -= count
+		shares[to] += count
+	}
+	return shares
+}
+
 // reason describes the change from the shares before to the present ones: the rank whose share
 // changed most, with its cost and the expected step time; or a changed number of microbatches.
 func (t *table) reason(before []int) string {
@@ -247,6 +284,22 @@ func (t *table) Forecast() []int64 {
 	}
 	return micros
 }
+
+// Costs implements Policy. It converts ticks to nanoseconds.
+func (t *table) Costs() []Cost {
+	if !t.known {
+		return nil
+	}
+	costs := slices.Clone(t.costs)
+	for r := range costs {
+		c := &costs[r]
+		c.Fixed, c.Each = nanos(c.Fixed), max(1, nanos(c.Each))
+	}
+	return costs
+}
+
+// Settled implements Policy by the optimum.
+func (*table) Settled(costs []Cost, microbatches int) []int { return Optimum(costs, microbatches) }
 
 // measured returns the reported compute time in ticks, at most maxTime. The result ok is false for
 // a report without a measurement, or with an impossible measurement.

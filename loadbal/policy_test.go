@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/elrun/elrun/loadbal"
-	"pgregory.net/rapid"
 )
 
 // policy returns the policy with a name, which must exist.
@@ -383,4 +385,43 @@ func ExampleNew() {
 	// Output:
 	// [6 6]
 	// [8 4] rank 0: 6 to 8 microbatches, at 1.000 ms each and 0.000 ms fixed; step 8.000 ms instead of 12.000 ms
+}
+
+// The policy "equal" keeps equal shares whatever they cost. The other policies reach the optimum.
+func TestSettled(t *testing.T) {
+	costs := []loadbal.Cost{{Each: 1000, Min: 1}, {Fixed: 500, Each: 10000, Min: 1}, {Each: 1000, Min: 1, Max: 2}}
+	settled := func(name string) []int { return policy(t, name).Settled(costs, 12) }
+	if got := settled("equal"); !slices.Equal(got, []int{5, 5, 2}) {
+		t.Errorf("equal: %v", got)
+	}
+	if got, want := settled("auto"), loadbal.Optimum(costs, 12); !slices.Equal(got, want) {
+		t.Errorf("auto: %v, want %v", got, want)
+	}
+	if costs[1].Each != 10000 {
+		t.Error("the costs were changed")
+	}
+}
+
+// Each policy arrives at the step time of its Settled when the costs stay constant. A new policy that fails here needs a Settled of
+// its own.
+func TestSettledSharesAreReached(t *testing.T) {
+	costs := []loadbal.Cost{{Each: 8_000_000, Min: 1}, {Each: 2_000_000, Min: 1}, {Each: 1_000_000, Min: 1}}
+	const microbatches = 13 // 1, 4 and 8 take equally long, so one microbatch more at any rank makes a step longer
+	for _, name := range everyName() {
+		policy := policy(t, name)
+		policy.Begin(make([]int64, len(costs)))
+		shares, _ := policy.Next(nil, microbatches)
+		for range 300 {
+			reports := make([]loadbal.Report, len(costs))
+			for r, c := range costs {
+				reports[r] = loadbal.Report{Share: shares[r], Micros: c.Time(shares[r]) / 1000}
+			}
+			shares, _ = policy.Next(reports, microbatches)
+		}
+		predicted := policy.Settled(costs, microbatches)
+		if got, want := loadbal.Slowest(costs, shares), loadbal.Slowest(costs, predicted); got != want {
+			t.Errorf("%s settles on %v with a step of %v, but its Settled is %v with %v: give it a Settled of its own",
+				name, shares, time.Duration(got), predicted, time.Duration(want))
+		}
+	}
 }

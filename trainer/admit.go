@@ -20,8 +20,8 @@ import (
 // are scaled from the measured step in these proportions.
 type stepModel struct {
 	members []elastic.ID // by rank
-	// policy is the policy of load balancing, as in Balancing.Policy.
-	policy string
+	// policy is the policy of load balancing, only for its method Settled.
+	policy loadbal.Policy
 	// microbatches is the number of microbatches in a full step.
 	microbatches int
 	costs        []loadbal.Cost // by rank, in nanoseconds
@@ -74,22 +74,8 @@ func (s *stepModel) predict(others []elastic.Candidate, near bool) forecast {
 			flow = max(flow, bounded(bytes/float64(c.Bandwidth)*float64(time.Second)))
 		}
 	}
-	shares := settledShares(s.policy, costs, s.microbatches)
+	shares := s.policy.Settled(costs, s.microbatches)
 	return forecast{time.Duration(loadbal.Slowest(costs, shares)), s.timing.fixed + latency + flow}
-}
-
-// settledShares returns the shares to which a policy converges if the costs stay constant: the
-// optimum for all policies but "equal". A new policy that converges to other shares needs a case
-// here, or admission predicts the step with a newcomer from wrong shares.
-func settledShares(policy string, costs []loadbal.Cost, microbatches int) []int {
-	if policy != "equal" {
-		return loadbal.Optimum(costs, microbatches)
-	}
-	same := slices.Clone(costs)
-	for r := range same {
-		same[r].Fixed, same[r].Each = 0, 1
-	}
-	return loadbal.Optimum(same, microbatches)
 }
 
 // scale returns d*num/den, or d if den is 0: den is 0 for a single rank, which has measured no
@@ -216,8 +202,8 @@ const (
 // stepTimings measures the parts of steps, and publishes the resulting step model. The
 // goroutine of the steps owns all fields except model, which any goroutine may load.
 type stepTimings struct {
-	// policy is the policy of load balancing under which the window was measured.
-	policy string
+	// policy is the policy of load balancing, for the step model.
+	policy loadbal.Policy
 	// microbatches is the number of microbatches in a full step.
 	microbatches int
 

@@ -2,7 +2,7 @@ package trainer
 
 import (
 	"errors"
-	"slices"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,10 +15,24 @@ import (
 	"github.com/elrun/elrun/trainer/optim"
 )
 
+// policyOf returns the policy of a name.
+func policyOf(name string) loadbal.Policy {
+	p, err := loadbal.New(name)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// hasEqual reports whether the policy of a step model is "equal".
+func hasEqual(o *stepModel) bool {
+	return reflect.TypeOf(o.policy) == reflect.TypeOf(policyOf("equal"))
+}
+
 // drawStepModel draws a step model of 1 to 8 ranks.
 func drawStepModel(t *rapid.T) *stepModel {
 	o := &stepModel{
-		policy:       rapid.SampledFrom([]string{"auto", "equal"}).Draw(t, "policy"),
+		policy:       policyOf(rapid.SampledFrom([]string{"auto", "equal"}).Draw(t, "policy")),
 		microbatches: rapid.IntRange(1, 200).Draw(t, "microbatches"),
 		bytes:        rapid.Int64Range(4, 1<<24).Draw(t, "bytes"),
 	}
@@ -57,7 +71,7 @@ func twin(o *stepModel, others []elastic.Candidate, near bool) forecast {
 		for r, c := range costs {
 			next := c.Time(shares[r] + 1)
 			switch {
-			case o.policy == "equal":
+			case hasEqual(o):
 				next = int64(shares[r])
 			case shares[r] == 0 && o.microbatches >= len(costs):
 				next = -1 // every rank gets at least one
@@ -91,7 +105,7 @@ func twin(o *stepModel, others []elastic.Candidate, near bool) forecast {
 // more microbatch, unless the policy or the minimum share decides.
 func bestNext(o *stepModel, costs []loadbal.Cost, shares []int, r int) int64 {
 	switch {
-	case o.policy == "equal":
+	case hasEqual(o):
 		return int64(shares[r])
 	case shares[r] == 0 && o.microbatches >= len(costs):
 		return -1
@@ -148,7 +162,7 @@ func TestCandidatesMaySayAnything(t *testing.T) {
 
 // four returns the step model of four equal ranks that compute 100 microbatches per second each.
 func four(p stepTiming) *stepModel {
-	o := &stepModel{members: []elastic.ID{"a", "b", "c", "d"}, policy: "auto", microbatches: 512, bytes: 1 << 20, timing: p}
+	o := &stepModel{members: []elastic.ID{"a", "b", "c", "d"}, policy: policyOf("auto"), microbatches: 512, bytes: 1 << 20, timing: p}
 	for range o.members {
 		o.costs = append(o.costs, loadbal.Cost{Each: 10_000_000, Min: 1})
 	}
@@ -240,46 +254,5 @@ func TestAdmit(t *testing.T) {
 	if _, err := newJob(nil, ModelOf(ramp{paramsOf(2)}), Config{Samples: 1, GlobalBatch: 1, Steps: 1, Optimizer: optim.SGD{},
 		Schedule: optim.Constant(1), Balancing: Balancing{Admit: "sometimes"}}); !errors.Is(err, errAdmit) {
 		t.Errorf("Admit sometimes: %v", err)
-	}
-}
-
-// The policy "equal" keeps equal shares whatever they cost. The other policies reach the optimum.
-func TestSettled(t *testing.T) {
-	costs := []loadbal.Cost{{Each: 1000, Min: 1}, {Fixed: 500, Each: 10000, Min: 1}, {Each: 1000, Min: 1, Max: 2}}
-	if got := settledShares("equal", costs, 12); !slices.Equal(got, []int{5, 5, 2}) {
-		t.Errorf("equal: %v", got)
-	}
-	if got, want := settledShares("auto", costs, 12), loadbal.Optimum(costs, 12); !slices.Equal(got, want) {
-		t.Errorf("auto: %v, want %v", got, want)
-	}
-	if costs[1].Each != 10000 {
-		t.Error("the costs were changed")
-	}
-}
-
-// Admission predicts for each policy the step time that the policy itself reaches when the costs stay constant. A new policy that
-// fails here needs a case in settledShares.
-func TestSettledSharesArePredicted(t *testing.T) {
-	costs := []loadbal.Cost{{Each: 8_000_000, Min: 1}, {Each: 2_000_000, Min: 1}, {Each: 1_000_000, Min: 1}}
-	const microbatches = 13 // 1, 4 and 8 take equally long, so one microbatch more at any rank makes a step longer
-	for _, name := range append(loadbal.Names(), loadbal.Variants()...) {
-		policy, err := loadbal.New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		policy.Begin(make([]int64, len(costs)))
-		shares, _ := policy.Next(nil, microbatches)
-		for range 300 {
-			reports := make([]loadbal.Report, len(costs))
-			for r, c := range costs {
-				reports[r] = loadbal.Report{Share: shares[r], Micros: c.Time(shares[r]) / 1000}
-			}
-			shares, _ = policy.Next(reports, microbatches)
-		}
-		predicted := settledShares(name, costs, microbatches)
-		if got, want := loadbal.Slowest(costs, shares), loadbal.Slowest(costs, predicted); got != want {
-			t.Errorf("%s settles on %v with a step of %v, but settledShares has %v with %v: add a case for %s there",
-				name, shares, time.Duration(got), predicted, time.Duration(want), name)
-		}
 	}
 }

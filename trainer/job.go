@@ -15,6 +15,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer/internal/audit"
 )
 
@@ -82,7 +83,10 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	j.saver.emit, j.saver.busy = emit, group.Busy
 	j.reporter = reporter{plan: j.plan, told: cfg.Hooks.OnStep, emit: emit, digest: func(int64) string { return digestText(j.state.dueDigest()) }}
 	j.decisions = decisions{group: group, params: j.state.undo.params, of: j.plan.steps}
-	j.timings.policy, j.timings.microbatches = cfg.Balancing.Policy, j.plan.mostMicrobatches()
+	if j.timings.policy, err = loadbal.New(cfg.Balancing.Policy); err != nil {
+		return nil, err
+	}
+	j.timings.microbatches = j.plan.mostMicrobatches()
 	j.step.reopen()
 	return j, nil
 }

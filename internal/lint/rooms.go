@@ -237,7 +237,6 @@ func debts() map[string]order {
 		"launch/internal/wire":      {receivers: 1},
 		"launch/program":            {strewn: 2, receivers: 2},
 		"launch/spec":               {hidden: 1},
-		"loadbal":                   {strewn: 1, receivers: 1},
 		"ring":                      {exiled: 5},
 		"trainer":                   {types: 87, exiled: 12},
 		"trainer/checkpoint":        {exiled: 6},

@@ -9,7 +9,7 @@ import (
 // shares.
 const settlePeriod = 3
 
-// predicting is LB-BSP for processors: it predicts each rank's pace in the next step and computes
+// lbbspCPU is LB-BSP for processors: it predicts each rank's pace in the next step and computes
 // the best shares. C. Chen, Q. Weng, W. Wang, B. Li and B. Li, "Semi-dynamic load balancing:
 // efficient distributed learning in non-dedicated environments", ACM SoCC 2020.
 //
@@ -19,7 +19,7 @@ const settlePeriod = 3
 //	forecastScore   uses the mean of many steps where forecasts were worse
 //	improves        keeps the shares if better ones would hardly shorten the step (hysteresis)
 //	evidence        tests whether times follow shares that are far from equal ones
-type predicting struct {
+type lbbspCPU struct {
 	table
 	forecaster  forecaster
 	score       forecastScore
@@ -33,88 +33,88 @@ type predicting struct {
 }
 
 // Begin implements Policy.
-func (p *predicting) Begin(speeds []int64) {
-	p.table.Begin(speeds)
-	p.fixed, p.settleSteps, p.steps = make([]fixedPart, len(speeds)), 0, 0
-	p.last = make([]int64, len(speeds))
-	p.forecaster.begin(p.paces())
-	p.noise = p.forecaster.noise()
-	p.score.begin(len(speeds))
-	p.stuck = stuckDetector{}
-	p.evidence = evidence{}
+func (l *lbbspCPU) Begin(speeds []int64) {
+	l.table.Begin(speeds)
+	l.fixed, l.settleSteps, l.steps = make([]fixedPart, len(speeds)), 0, 0
+	l.last = make([]int64, len(speeds))
+	l.forecaster.begin(l.paces())
+	l.noise = l.forecaster.noise()
+	l.score.begin(len(speeds))
+	l.stuck = stuckDetector{}
+	l.evidence = evidence{}
 }
 
 // Next implements Policy. It keeps the present shares unless they are invalid, or other shares
 // shorten the step by enough, or times may not follow shares.
-func (p *predicting) Next(reports []Report, microbatches int) ([]int, string) {
-	p.setBounds(reports)
-	p.settleSteps = max(0, p.settleSteps-1)
+func (l *lbbspCPU) Next(reports []Report, microbatches int) ([]int, string) {
+	l.setBounds(reports)
+	l.settleSteps = max(0, l.settleSteps-1)
 	if reports != nil {
-		p.measure(reports)
+		l.measure(reports)
 	}
-	best, eagerly := p.choose(microbatches)
-	p.restoreShares(microbatches)
+	best, eagerly := l.choose(microbatches)
+	l.restoreShares(microbatches)
 	switch {
-	case p.needsNewShares(microbatches):
-	case p.improves(best, eagerly):
-		if p.settleSteps == 0 && eagerly {
-			p.settleSteps = settlePeriod
+	case l.needsNewShares(microbatches):
+	case l.improves(best, eagerly):
+		if l.settleSteps == 0 && eagerly {
+			l.settleSteps = settlePeriod
 		}
 	default:
-		best = p.shares
+		best = l.shares
 	}
 	if reports == nil {
-		return p.set(best)
+		return l.set(best)
 	}
-	shares, why := p.set(p.evidence.limit(p.costs, best, p.noise))
-	if total(p.evidence.base) == microbatches { // the shares of a test are not a decision of the policy
-		p.shares = p.evidence.base
+	shares, why := l.set(l.evidence.limit(l.costs, best, l.noise))
+	if total(l.evidence.base) == microbatches { // the shares of a test are not a decision of the policy
+		l.shares = l.evidence.base
 	}
 	return shares, why
 }
 
 // measure updates the fixed parts, the score and the forecaster by the reports, and sets the costs
 // to the forecast of the next step.
-func (p *predicting) measure(reports []Report) {
-	p.steps++
-	p.evidence.observe(reports, p.noise)
+func (l *lbbspCPU) measure(reports []Report) {
+	l.steps++
+	l.evidence.observe(reports, l.noise)
 	paces := make([]int64, len(reports))
 	for r, report := range reports {
 		t, ok := report.measured()
 		if !ok {
 			continue
 		}
-		paces[r] = p.learn(r, report.Share, t)
+		paces[r] = l.learn(r, report.Share, t)
 	}
-	if r := p.stuck.observe(reports, p.fixed, p.costs); r >= 0 {
-		paces[r] = p.forget(r, reports[r])
+	if r := l.stuck.observe(reports, l.fixed, l.costs); r >= 0 {
+		paces[r] = l.forget(r, reports[r])
 	}
-	p.score.observe(paces, p.fixed)
-	if p.forecaster.observe(paces) {
-		p.settleSteps = settlePeriod
+	l.score.observe(paces, l.fixed)
+	if l.forecaster.observe(paces) {
+		l.settleSteps = settlePeriod
 	}
-	p.noise = p.forecaster.noise()
-	for r, pace := range p.forecaster.next() {
-		p.costs[r].Each = pace
-		p.costs[r].Fixed = p.fixed[r].ticks(pace)
+	l.noise = l.forecaster.noise()
+	for r, pace := range l.forecaster.next() {
+		l.costs[r].Each = pace
+		l.costs[r].Fixed = l.fixed[r].ticks(pace)
 	}
-	p.complete()
+	l.complete()
 }
 
 // choose returns the best shares, by the forecast or by the means. The result eagerly is true if
-// best follows the forecast. choose sets p.costs to the costs that it used.
-func (p *predicting) choose(microbatches int) (best []int, eagerly bool) {
-	t := &p.score
-	t.forecastShares = p.solve(microbatches)
-	ahead := slices.Clone(p.costs)
-	for r, pace := range t.shrunkMeans(p.noise) {
+// best follows the forecast. choose sets l.costs to the costs that it used.
+func (l *lbbspCPU) choose(microbatches int) (best []int, eagerly bool) {
+	t := &l.score
+	t.forecastShares = l.solve(microbatches)
+	ahead := slices.Clone(l.costs)
+	for r, pace := range t.shrunkMeans(l.noise) {
 		if pace > 0 {
-			p.costs[r].Each, p.costs[r].Fixed = pace, p.fixed[r].ticks(pace)
+			l.costs[r].Each, l.costs[r].Fixed = pace, l.fixed[r].ticks(pace)
 		}
 	}
-	t.meanShares = p.solve(microbatches)
-	if t.followForecast(p.settleSteps > 0) {
-		p.costs = ahead
+	t.meanShares = l.solve(microbatches)
+	if t.followForecast(l.settleSteps > 0) {
+		l.costs = ahead
 		return t.forecastShares, true
 	}
 	return t.meanShares, false
@@ -124,31 +124,31 @@ func (p *predicting) choose(microbatches int) (best []int, eagerly bool) {
 // out if a change of the pace was forecast between them. In that case the second share was chosen
 // so that the time stays the same, and different shares with equal times would look like a fixed
 // part that does not exist.
-func (p *predicting) learn(rank, share int, ticks int64) (pace int64) {
-	f := &p.fixed[rank]
-	if !near(max(1, p.last[rank]), p.costs[rank].Each, unit/4) {
+func (l *lbbspCPU) learn(rank, share int, ticks int64) (pace int64) {
+	f := &l.fixed[rank]
+	if !near(max(1, l.last[rank]), l.costs[rank].Each, unit/4) {
 		f.lastShare = 0
 	}
 	before := f.pace(share, ticks)
-	if f.observe(share, ticks, p.noise) {
-		p.forecaster.rescale(rank, f.pace(share, ticks), before)
-		p.score.rescale(rank, f.pace(share, ticks), before)
+	if f.observe(share, ticks, l.noise) {
+		l.forecaster.rescale(rank, f.pace(share, ticks), before)
+		l.score.rescale(rank, f.pace(share, ticks), before)
 	}
-	p.last[rank] = f.pace(share, ticks)
-	return p.last[rank]
+	l.last[rank] = f.pace(share, ticks)
+	return l.last[rank]
 }
 
 // forget sets the fixed part of a rank to 0 and returns the pace of the report under this
 // assumption.
-func (p *predicting) forget(rank int, report Report) (pace int64) {
-	f := &p.fixed[rank]
+func (l *lbbspCPU) forget(rank int, report Report) (pace int64) {
+	f := &l.fixed[rank]
 	t, _ := report.measured()
 	before := f.pace(report.Share, t)
 	f.num, f.den, f.parts = 0, 0, 0
-	p.last[rank] = f.pace(report.Share, t)
-	p.forecaster.rescale(rank, p.last[rank], before)
-	p.score.rescale(rank, p.last[rank], before)
-	return p.last[rank]
+	l.last[rank] = f.pace(report.Share, t)
+	l.forecaster.rescale(rank, l.last[rank], before)
+	l.score.rescale(rank, l.last[rank], before)
+	return l.last[rank]
 }
 
 // improves reports whether best shortens the step by more than noise could. The threshold is a
@@ -159,15 +159,15 @@ func (p *predicting) forget(rank int, report Report) (pace int64) {
 //	after a jump         the noise alone, for settlePeriod steps, so that the new shares become exact
 //	by the means         decreases with the number of recorded steps, as the noise of a mean does
 //	in the first steps   more, as the noise is not yet known
-func (p *predicting) improves(best []int, eagerly bool) bool {
-	now, then := Slowest(p.costs, p.shares), Slowest(p.costs, best)
-	least := max(unit/64, p.noise*int64(bits.Len(uint(len(best)))+7)/4)
+func (l *lbbspCPU) improves(best []int, eagerly bool) bool {
+	now, then := Slowest(l.costs, l.shares), Slowest(l.costs, best)
+	least := max(unit/64, l.noise*int64(bits.Len(uint(len(best)))+7)/4)
 	switch {
 	case !eagerly:
-		least = max(unit/64, p.noise/2, least/(1+p.score.age/8))
-	case p.settleSteps > 0:
-		least = max(unit/256, p.noise)
+		least = max(unit/64, l.noise/2, least/(1+l.score.age/8))
+	case l.settleSteps > 0:
+		least = max(unit/256, l.noise)
 	}
-	least = max(least, unit/4>>min(p.steps, 16))
+	least = max(least, unit/4>>min(l.steps, 16))
 	return quotient(now-then, then) > least
 }

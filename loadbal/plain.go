@@ -31,13 +31,13 @@ const defaultNoise = unit / 50
 // step would take as long as this rank. For the same reason a jump to a faster pace is accepted
 // only if two successive values show it.
 type adaptiveEWMA struct {
-	level     int64 // smoothed pace, in ticks; 0 before the first
+	smoothed  int64 // smoothed pace, in ticks; 0 before the first
 	meanError int64 // EWMA of the relative error, times unit
 	// meanAbsError is an EWMA of the absolute value of the error, times unit.
 	meanAbsError int64
 	deviation    int64 // the noise: EWMA of the absolute error over a longer time, jumps included
 	sinceJump    int64 // number of values since the last jump
-	age          int64 // number of values that were compared with a level
+	age          int64 // number of values that were compared with a smoothed pace
 	// lastFaster is the last value if the value was a jump to a faster pace that is not accepted
 	// yet; otherwise 0.
 	lastFaster int64
@@ -54,9 +54,9 @@ const (
 	warmupSteps = 8
 )
 
-// newAdaptiveEWMA returns an average that starts at level, or at the first value if level is 0.
-func newAdaptiveEWMA(level int64) adaptiveEWMA {
-	return adaptiveEWMA{level: level, deviation: defaultNoise}
+// newAdaptiveEWMA returns an average that starts at a pace, or at the first value if the pace is 0.
+func newAdaptiveEWMA(pace int64) adaptiveEWMA {
+	return adaptiveEWMA{smoothed: pace, deviation: defaultNoise}
 }
 
 // jumpThreshold returns the least relative error that counts as a jump. noise is the noise of a
@@ -68,13 +68,13 @@ func (a *adaptiveEWMA) jumpThreshold(noise int64) int64 {
 // observe records a pace. noise is the noise of a typical rank. It reports whether the pace is an
 // accepted jump.
 func (a *adaptiveEWMA) observe(pace, noise int64) (jumped bool) {
-	if a.level == 0 {
-		a.level, a.sinceJump = pace, 1
+	if a.smoothed == 0 {
+		a.smoothed, a.sinceJump = pace, 1
 		return false
 	}
 	band, faster := a.jumpThreshold(noise), a.lastFaster
-	e := quotient(pace-a.level, a.level)
-	off := max(e, quotient(a.level-pace, pace)) // symmetric: twice the pace and half the pace give the same
+	e := quotient(pace-a.smoothed, a.smoothed)
+	off := max(e, quotient(a.smoothed-pace, pace)) // symmetric: twice the pace and half the pace give the same
 	// Errors are clipped, so that a few jumps do not count as noise. Many jumps do count as noise:
 	// then a further jump carries no information.
 	a.age++
@@ -82,7 +82,7 @@ func (a *adaptiveEWMA) observe(pace, noise int64) (jumped bool) {
 	a.lastFaster = 0
 	switch {
 	case off > band && (e > 0 || faster != 0):
-		a.level, a.sinceJump, a.meanError, a.meanAbsError = max(pace, faster), 1, 0, 0
+		a.smoothed, a.sinceJump, a.meanError, a.meanAbsError = max(pace, faster), 1, 0, 0
 		return true
 	case off > band:
 		a.lastFaster = pace
@@ -92,75 +92,75 @@ func (a *adaptiveEWMA) observe(pace, noise int64) (jumped bool) {
 	a.sinceJump++
 	a.meanError += (e - a.meanError) / 4
 	a.meanAbsError += (abs(e) - a.meanAbsError) / 4
-	a.level = max(1, a.level+a.level*a.gain()/unit*e/unit)
+	a.smoothed = max(1, a.smoothed+a.smoothed*a.gain()/unit*e/unit)
 	return false
 }
 
-// gain returns the part of an error by which the level is corrected, times unit. For the first
+// gain returns the part of an error by which the smoothed pace is corrected, times unit. For the first
 // values after a jump it is at least the gain of a plain mean.
 func (a *adaptiveEWMA) gain() int64 {
 	agree := min(quotient(abs(a.meanError), a.meanAbsError), unit)
 	return max(leastGain, agree*agree/unit*agree/unit, unit/a.sinceJump)
 }
 
-// ewmaForecaster predicts that each rank keeps its smoothed pace.
-type ewmaForecaster struct {
-	ranks  []adaptiveEWMA // by rank
-	levels []int64        // the forecast, by rank
+// plain predicts that each rank keeps its smoothed pace.
+type plain struct {
+	ranks    []adaptiveEWMA // by rank
+	smoothed []int64        // the forecast, by rank
 }
 
 // begin implements forecaster.
-func (e *ewmaForecaster) begin(paces []int64) {
-	e.ranks, e.levels = make([]adaptiveEWMA, len(paces)), make([]int64, len(paces))
+func (p *plain) begin(paces []int64) {
+	p.ranks, p.smoothed = make([]adaptiveEWMA, len(paces)), make([]int64, len(paces))
 	for r, pace := range paces {
-		e.ranks[r] = newAdaptiveEWMA(pace)
+		p.ranks[r] = newAdaptiveEWMA(pace)
 	}
 }
 
 // observe implements forecaster. Every rank uses the noise of a typical rank.
-func (e *ewmaForecaster) observe(paces []int64) (jumped bool) {
-	noise := max(e.noise(), e.initialNoise(paces))
+func (p *plain) observe(paces []int64) (jumped bool) {
+	noise := max(p.noise(), p.initialNoise(paces))
 	for r, pace := range paces {
-		if pace > 0 && e.ranks[r].observe(pace, noise) {
+		if pace > 0 && p.ranks[r].observe(pace, noise) {
 			jumped = true
 		}
 	}
 	return jumped
 }
 
-// initialNoise returns the typical relative distance of paces from their levels in this step, over
+// initialNoise returns the typical relative distance of paces from the smoothed paces in this step, over
 // the ranks whose noise is not yet known well; 0 without such ranks.
-func (e *ewmaForecaster) initialNoise(paces []int64) int64 {
+func (p *plain) initialNoise(paces []int64) int64 {
 	var all []int64
 	for r, pace := range paces {
-		if s := &e.ranks[r]; pace > 0 && s.level > 0 && s.age < warmupSteps {
-			all = append(all, min(abs(quotient(pace-s.level, min(s.level, pace))), unit/2))
+		if s := &p.ranks[r]; pace > 0 && s.smoothed > 0 && s.age < warmupSteps {
+			all = append(all, min(abs(quotient(pace-s.smoothed, min(s.smoothed, pace))), unit/2))
 		}
 	}
 	return median(all)
 }
 
 // next implements forecaster by the smoothed paces.
-func (e *ewmaForecaster) next() []int64 {
-	for r := range e.ranks {
-		e.levels[r] = e.ranks[r].level
+func (p *plain) next() []int64 {
+	for r := range p.ranks {
+		p.smoothed[r] = p.ranks[r].smoothed
 	}
-	return e.levels
+	return p.smoothed
 }
 
 // noise implements forecaster by the median over the ranks.
-func (e *ewmaForecaster) noise() int64 {
-	all := make([]int64, len(e.ranks))
-	for r := range e.ranks {
-		all[r] = e.ranks[r].deviation
+func (p *plain) noise() int64 {
+	all := make([]int64, len(p.ranks))
+	for r := range p.ranks {
+		all[r] = p.ranks[r].deviation
 	}
 	return median(all)
 }
 
 // rescale implements forecaster.
-func (e *ewmaForecaster) rescale(rank int, num, den int64) {
-	s := &e.ranks[rank]
-	s.level, s.lastFaster = scaled(s.level, num, den), scaled(s.lastFaster, num, den)
+func (p *plain) rescale(rank int, num, den int64) {
+	s := &p.ranks[rank]
+	s.smoothed, s.lastFaster = scaled(s.smoothed, num, den), scaled(s.lastFaster, num, den)
 }
 
 // scaled returns x*num/den for x >= 0, at least 1 unless x is 0. The ratio is limited in the same
