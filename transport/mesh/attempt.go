@@ -83,6 +83,28 @@ func (l *link) end(how func(Stream) error) {
 	close(l.pair)
 }
 
+// endWithCause tells the peer the cause and ends the lanes of a pair that has not begun at this
+// end; it may have begun at the peer.
+func (l *lanePair) endWithCause(last wire.Header, cause []byte) {
+	if one := l[urgentStream]; one.lane != nil {
+		if one.writeWithin(urgentTime, last, cause) == nil {
+			_ = one.writeWithin(urgentTime, wire.Header{Kind: wire.End}, nil)
+		}
+		one.end(Stream.Close)
+		l[urgentStream] = link{}
+	}
+	l.end(Stream.Reset)
+}
+
+// end ends the lanes that are there. The parameter how is the method that ends a stream.
+func (l *lanePair) end(how func(Stream) error) {
+	for _, one := range l {
+		if one.lane != nil {
+			one.end(how)
+		}
+	}
+}
+
 // newAttempt returns an attempt to gather the planned streams of v. If there are none, the attempt
 // has succeeded already. If planned is nil, the streams of all pairs are planned.
 func newAttempt(ctx context.Context, b *binder, v elastic.View, self int, planned []bool) *attempt {
@@ -121,6 +143,95 @@ func (a *attempt) check(g wire.Greeting, rank int) error {
 		return final{fmt.Errorf("%w: the hello says job %q, epoch %d, rank %d", errRefused, g.Job, g.Epoch, g.Rank)}
 	}
 	return nil
+}
+
+// maxDials is how many streams an attempt opens at the same time.
+const maxDials = 16
+
+// bindTime is how long an attempt waits for lanes that are still in use in an earlier view, before
+// it opens new lanes in their place.
+const bindTime = 100 * time.Millisecond
+
+// dialAll binds the planned lanes with all lower ranks to the view, and opens the lanes that are
+// missing. Higher ranks do the same for their lanes with this rank.
+func (a *attempt) dialAll() {
+	for back := range a.self {
+		rank := a.self - 1 - back // from the nearest rank down: otherwise all ranks would dial rank 0 first
+		if !a.planned[rank] {
+			continue
+		}
+		a.dials.Go(func() {
+			for number := range streamsPerPair {
+				l, _, idle := a.binder.lanes.requestBind(a, rank, number)
+				switch {
+				case l == nil:
+					a.dialOne(rank, number)
+				case !a.expect(l):
+					a.binder.lanes.withdraw(a, l, true)
+				case idle:
+					l.sayHello(a.hello)
+				case a.isLate():
+					a.replace(l)
+				}
+			}
+		})
+	}
+}
+
+// expect notes that a lane is to be bound to the view. It returns false if the attempt is over.
+func (a *attempt) expect(l *lane) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return false
+	}
+	a.requested = append(a.requested, l)
+	return true
+}
+
+// dialLate opens streams in place of the lanes that are still in use after bindTime.
+func (a *attempt) dialLate() {
+	a.mu.Lock()
+	a.late = true
+	asked := slices.Clone(a.requested)
+	a.mu.Unlock()
+	for _, l := range asked {
+		a.replace(l)
+	}
+}
+
+// isLate reports whether bindTime is over.
+func (a *attempt) isLate() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.late
+}
+
+// replace opens a stream in place of a lane that is still in use.
+func (a *attempt) replace(l *lane) {
+	if a.binder.lanes.withdraw(a, l, false) {
+		a.dialOne(a.view.Rank(l.peer), l.number)
+	}
+}
+
+// dialOne opens a stream in a goroutine, unless the attempt is over.
+func (a *attempt) dialOne(rank, number int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return
+	}
+	a.dials.Go(func() {
+		select {
+		case a.dialSlots <- struct{}{}:
+		case <-a.ctx.Done():
+			return
+		}
+		defer func() { <-a.dialSlots }()
+		if err := a.binder.dial(a.ctx, a, rank, number); err != nil && a.ctx.Err() == nil && !a.binder.life.isOver() {
+			a.fail(a.blameFor(rank, err))
+		}
+	})
 }
 
 // belongs reports whether the hello g is right for the member with the ID from. The carrier has

@@ -31,36 +31,6 @@ const busyMark = 1<<32 - 1
 // ackByte acknowledges a piece.
 const ackByte = 1
 
-// request sends a request, and returns the reader of its answer.
-func (r *requests) request(ctx context.Context, to elastic.ID, request []byte) (*answer, error) {
-	if len(request) > elastic.MaxRequest {
-		return nil, fmt.Errorf("request of %d bytes, at most %d", len(request), elastic.MaxRequest)
-	}
-	if to == r.self {
-		return nil, errSelf
-	}
-	a := &answer{ctx: ctx, from: to}
-	err := r.life.retry(ctx, func() (err error) {
-		a.s, err = r.carrier.Open(ctx, to, Bulk)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	// Reads and writes of the stream have no context of their own: the reset ends them.
-	a.stop = context.AfterFunc(ctx, func() { _ = a.s.Reset() })
-	if watch, ok := a.s.(Observer); ok {
-		if _, err := watch.Sending(Outgoing{Bytes: len(request), Payload: request}); err != nil {
-			return nil, errors.Join(err, a.Close())
-		}
-	}
-	frame := append(binary.LittleEndian.AppendUint32(nil, uint32(len(request))), request...)
-	if _, err := a.s.Write(frame); err != nil {
-		return nil, errors.Join(err, a.Close())
-	}
-	return a, nil
-}
-
 // answer reads the pieces of an answer. It has one reader; another goroutine may call Close.
 type answer struct {
 	ctx  context.Context

@@ -105,43 +105,43 @@ func (e *eventQueue) message(id elastic.ID, data []byte) {
 }
 
 // pushLocked queues an event. PeerUp and PeerDown never wait, as a peer can cause only few of them.
-func (l *eventQueue) pushLocked(e elastic.PeerEvent) {
-	l.queue = append(l.queue, e)
-	l.changed.Broadcast()
+func (e *eventQueue) pushLocked(event elastic.PeerEvent) {
+	e.queue = append(e.queue, event)
+	e.changed.Broadcast()
 }
 
 // queueCost is how much a message counts against maxQueuedBytes, in bytes: its length, and an
 // overhead for the memory around it.
 func queueCost(data []byte) int { return len(data) + 4<<10 }
 
-// delivered notes that the reader of Events has got e.
-func (l *eventQueue) delivered(e elastic.PeerEvent) {
-	if e.Kind != elastic.PeerMessage {
+// delivered notes that the reader of Events has got an event.
+func (e *eventQueue) delivered(event elastic.PeerEvent) {
+	if event.Kind != elastic.PeerMessage {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.queuedBytes[e.Peer] -= queueCost(e.Data); l.queuedBytes[e.Peer] <= 0 {
-		delete(l.queuedBytes, e.Peer)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.queuedBytes[event.Peer] -= queueCost(event.Data); e.queuedBytes[event.Peer] <= 0 {
+		delete(e.queuedBytes, event.Peer)
 	}
-	l.changed.Broadcast()
+	e.changed.Broadcast()
 }
 
 // run delivers the queued events to the reader of Events. It takes all queued events at once, so
 // that it takes the lock once for many events.
-func (l *eventQueue) run() {
-	defer close(l.out)
+func (e *eventQueue) run() {
+	defer close(e.out)
 	for {
-		batch := l.next()
+		batch := e.next()
 		if batch == nil {
 			return
 		}
-		for _, e := range batch {
+		for _, event := range batch {
 			select {
-			case l.out <- e:
-				l.delivered(e)
+			case e.out <- event:
+				e.delivered(event)
 			// The other events of the batch are dropped: nobody reads the events of a closed mesh.
-			case <-l.stopping:
+			case <-e.stopping:
 				return
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/shm"
 )
 
 // hostMemory is the state that this process keeps over all views, to share memory with the other
@@ -55,6 +56,90 @@ func (h *hostMemory) enter(ctx context.Context, a *attempt) (*shmGroup, error) {
 		err = errors.Join(err, s.release())
 	}
 	return nil, err
+}
+
+// share makes this rank share memory with the other ranks of its host. If that is impossible it
+// returns nil and the reason; the reason is nil if there is no other rank to share with.
+func (h *hostMemory) share(ctx context.Context, a *attempt) (*shmGroup, error) {
+	s, err := h.findGroup(a)
+	if s == nil {
+		h.reserveNext(a.lazy.life, 0)
+		return nil, err
+	}
+	if err := s.negotiate(ctx); err != nil {
+		return nil, err
+	}
+	next := 0
+	if s.localRank == 0 {
+		next = shm.LargestSize(len(s.ranks) + 1) // leaves room for one rank that joins
+	}
+	h.reserveNext(a.lazy.life, next)
+	return s, nil
+}
+
+// findGroup finds the ranks with which this rank can share memory. If there are none it returns
+// nil, with an error if there is a reason to report.
+func (h *hostMemory) findGroup(a *attempt) (*shmGroup, error) {
+	if !h.cfg.Path.sharesMemory() || h.cfg.KernelID == [32]byte{} {
+		return nil, nil
+	}
+	// In a full mesh the hellos tell the kernel ID of each rank. In a sparse view this rank has
+	// hellos of few ranks, so there the group follows from the hosts that the members state.
+	s := &shmGroup{host: h, view: a.view, sparse: a.sparse, timeout: shareTime}
+	stated := memoryGroup(a.view, a.self)
+	for rank := range a.streams {
+		l := &a.streams[rank][dataStream]
+		switch {
+		case rank == a.self:
+			// ranks grows in the order of ranks, so the index of this rank is its local rank.
+			s.localRank = len(s.ranks)
+		case a.sparse && !slices.Contains(stated, rank):
+			continue
+		case !a.planned[rank]:
+		case l.kernelID != h.cfg.KernelID:
+			continue
+		// The group must be the same at all of its ranks. So a rank that does not want to share
+		// memory stays in the group, and no rank of the group shares memory.
+		case !l.wants.sharesMemory():
+			s.disabled = fmt.Errorf("rank %d does not want to share memory", rank)
+		}
+		s.ranks = append(s.ranks, rank)
+		var c unixStream // stays nil for this rank, and for a rank without a Unix socket
+		if l.lane != nil {
+			c, _ = l.raw.(unixStream)
+		}
+		s.conns = append(s.conns, c)
+	}
+	switch n := len(s.ranks); {
+	case n == 1:
+		return nil, nil
+	// The first rank goes on, to tell the others that there is no shared memory.
+	case s.disabled != nil && s.localRank > 0:
+		return nil, s.disabled
+	case n > shm.MaxRanks:
+		return nil, fmt.Errorf("%d ranks on one host: shared memory supports at most %d", n, shm.MaxRanks)
+	}
+	s.processes, s.knownFiles = make([]*hostProcess, len(s.ranks)), make([]uint64, len(s.ranks))
+	// Only the first rank exchanges messages with all others. Each other rank uses only its socket
+	// to the first rank.
+	if s.localRank > 0 {
+		clear(s.conns[1:])
+	}
+	return s, nil
+}
+
+// reserveNext reserves size bytes for the next view, after spareAfter, or as soon as the context
+// view ends: then the next view is about to come. With size 0 it releases the reserved memory.
+func (h *hostMemory) reserveNext(view context.Context, size int) {
+	if size == 0 && h.spare.isEmpty() {
+		return
+	}
+	h.life.run(func() {
+		_ = h.life.pause(view, h.spareAfter, errClosed())
+		if !h.life.isOver() {
+			h.spare.fill(size)
+		}
+	})
 }
 
 // recordReasons records, in the links of the attempt, why memory is not shared with other ranks of

@@ -182,22 +182,22 @@ func newLanes() *lanes { return &lanes{all: make(map[laneKey]*lane)} }
 // add stores l, and discards the lane that was stored for the same peer and number before. It is
 // called before a view gets the lane: as soon as the view is entered the next view may begin, and
 // its attempt looks for the lane here.
-func (s *lanes) add(l *lane) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (ls *lanes) add(l *lane) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	at := laneKey{l.peer, l.number}
-	if old := s.all[at]; old != nil {
-		s.discardLocked(old)
+	if old := ls.all[at]; old != nil {
+		ls.discardLocked(old)
 	}
-	s.all[at] = l
+	ls.all[at] = l
 }
 
 // drop forgets a lane that has ended, and returns its request, or nil if there is none.
-func (s *lanes) drop(l *lane) (asked *bindRequest) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if at := (laneKey{l.peer, l.number}); s.all[at] == l {
-		delete(s.all, at)
+func (ls *lanes) drop(l *lane) (asked *bindRequest) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if at := (laneKey{l.peer, l.number}); ls.all[at] == l {
+		delete(ls.all, at)
 	}
 	l.idle = false
 	asked, l.request = l.request, nil
@@ -206,8 +206,8 @@ func (s *lanes) drop(l *lane) (asked *bindRequest) {
 
 // discardLocked forgets a lane that is not needed any more. It ends the lane now, or lets endView
 // end it if this side has not ended the view yet.
-func (s *lanes) discardLocked(l *lane) {
-	delete(s.all, laneKey{l.peer, l.number})
+func (ls *lanes) discardLocked(l *lane) {
+	delete(ls.all, laneKey{l.peer, l.number})
 	if l.idle || l.viewEnded {
 		_ = l.raw.Reset()
 	}
@@ -216,33 +216,33 @@ func (s *lanes) discardLocked(l *lane) {
 // endView notes that this side has ended the view on a lane. It resets the lane if the lane was
 // discarded: a peer that is cut off never ends the view, so the reader of the lane would wait for
 // ever.
-func (s *lanes) endView(l *lane) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (ls *lanes) endView(l *lane) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	l.viewEnded = true
-	if s.closed || s.all[laneKey{l.peer, l.number}] != l {
+	if ls.closed || ls.all[laneKey{l.peer, l.number}] != l {
 		_ = l.raw.Reset()
 	}
 }
 
 // retain ends the lanes with peers that are not members of v.
-func (s *lanes) retain(v elastic.View) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for at, l := range s.all {
+func (ls *lanes) retain(v elastic.View) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for at, l := range ls.all {
 		if v.Rank(at.peer) < 0 {
-			s.discardLocked(l)
+			ls.discardLocked(l)
 		}
 	}
 }
 
 // close ends all lanes; a lane that is in use in a view ends when this side has ended the view.
-func (s *lanes) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for _, l := range s.all {
-		s.discardLocked(l)
+func (ls *lanes) close() {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.closed = true
+	for _, l := range ls.all {
+		ls.discardLocked(l)
 	}
 }
 
@@ -250,10 +250,10 @@ func (s *lanes) close() {
 // lane is idle, and the caller says hello on it. Otherwise the lane is still in another view, and
 // its reader says hello when that view is over. requestBind returns nil if there is no such lane,
 // or if the lane has another request.
-func (s *lanes) requestBind(a *attempt, rank, number int) (l *lane, asked *bindRequest, idle bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l = s.all[laneKey{a.view.Members[rank].ID, number}]
+func (ls *lanes) requestBind(a *attempt, rank, number int) (l *lane, asked *bindRequest, idle bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l = ls.all[laneKey{a.view.Members[rank].ID, number}]
 	if l == nil || l.request != nil {
 		return nil, nil, false
 	}
@@ -268,9 +268,9 @@ func (s *lanes) requestBind(a *attempt, rank, number int) (l *lane, asked *bindR
 // withdraw takes back the request of a for a lane. It returns true if no hello was sent for the
 // request yet. If a hello was sent, withdraw resets the lane if over is true, and otherwise the
 // request stays.
-func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (ls *lanes) withdraw(a *attempt, l *lane, over bool) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	switch {
 	case l.request == nil || l.request.a != a:
 		return false
@@ -286,10 +286,10 @@ func (s *lanes) withdraw(a *attempt, l *lane, over bool) bool {
 
 // setIdle notes that the view of a lane is over, and returns the request for the lane, if any. It
 // returns false if the lane must not be used again.
-func (s *lanes) setIdle(l *lane) (asked *bindRequest, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || s.all[laneKey{l.peer, l.number}] != l {
+func (ls *lanes) setIdle(l *lane) (asked *bindRequest, ok bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.closed || ls.all[laneKey{l.peer, l.number}] != l {
 		return nil, false
 	}
 	l.idle = true
@@ -298,9 +298,9 @@ func (s *lanes) setIdle(l *lane) (asked *bindRequest, ok bool) {
 
 // setBusy notes that an idle lane has got a hello, or has failed. It returns the request for the
 // lane, if any.
-func (s *lanes) setBusy(l *lane) (asked *bindRequest) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (ls *lanes) setBusy(l *lane) (asked *bindRequest) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	l.idle, l.viewEnded = false, false
 	asked, l.request = l.request, nil
 	return asked

@@ -3,12 +3,10 @@ package mesh
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/transport/internal/wire"
-	"github.com/elrun/elrun/transport/mailbox"
 )
 
 // lazyPairs makes the pairs of a view that are not planned. It makes a pair when one of its two
@@ -16,7 +14,7 @@ import (
 //
 // The higher rank opens the lanes, as in planned pairs. If both ranks opened lanes at the same
 // time, the two sides might use different lanes. So a lower rank that needs the pair requests the
-// lanes (lanerequest.go), and the higher rank opens them. The request also makes a connection, on
+// lanes (requestLanes), and the higher rank opens them. The request also makes a connection, on
 // which the higher rank can open the lanes.
 //
 // The higher rank opens the urgent lane first, and the data lane when the urgent lane is bound. So
@@ -76,21 +74,21 @@ func (l *lazyPairs) hold() bool {
 // put adds a lane; the caller has called hold. If the pair has begun, put resets the lane.
 // Otherwise the lane replaces an earlier lane of the same number, because its opener has given up
 // on the earlier lane.
-func (d *lazyPairs) put(rank int, l link) {
-	d.mu.Lock()
-	old := l
+func (l *lazyPairs) put(rank int, made link) {
+	l.mu.Lock()
+	old := made
 	// A pair that has begun keeps its lanes: frames may be under way on them.
-	if d.t == nil || d.t.pairs[rank].Load() == nil {
-		s := d.lanes[rank]
+	if l.t == nil || l.t.pairs[rank].Load() == nil {
+		s := l.lanes[rank]
 		if s == nil {
 			s = new(lanePair)
-			d.lanes[rank] = s
+			l.lanes[rank] = s
 		}
 		// The earlier lane is reset below, without the lock.
-		old, s[l.number] = s[l.number], l
-		d.beginLocked(rank)
+		old, s[made.number] = s[made.number], made
+		l.beginLocked(rank)
 	}
-	d.mu.Unlock()
+	l.mu.Unlock()
 	if old.lane != nil {
 		old.end(Stream.Reset)
 	}
@@ -204,22 +202,103 @@ func (l *lazyPairs) link(rank int) error {
 	return nil
 }
 
+// A lane request: the lower rank of a pair asks the higher rank to open the lanes. The lower rank
+// opens a stream for it, which begins with hellos as an urgent lane does. The higher rank closes
+// the stream when the pair has begun. If the process of the higher rank dies, the stream ends, too,
+// so the lower rank notices the death.
+
+// errNoLanes is not final, so the lower rank asks again: the stream of a lane request has ended,
+// and the pair has not begun.
+var errNoLanes = errors.New("the peer has not opened the streams of the view")
+
+// requestLanes asks a higher rank to open the lanes of the pair. It returns nil if the pair has
+// begun.
+func (l *lazyPairs) requestLanes(rank int) error {
+	s, err := l.a.binder.carrier.Open(l.life, l.a.view.Members[rank].ID, Urgent)
+	if err == nil {
+		stop := context.AfterFunc(l.life, func() { _ = s.Reset() })
+		err = l.awaitLanes(s, rank)
+		stop()
+		_ = s.Reset()
+	}
+	// Only the pair tells whether the request has succeeded. The end of the stream does not: the
+	// higher rank may have died after it had opened the lanes.
+	if l.t.pairs[rank].Load() != nil {
+		return nil
+	}
+	return err
+}
+
+// awaitLanes sends the request on s, and returns when the other side has ended s.
+func (l *lazyPairs) awaitLanes(s Stream, rank int) error {
+	_, err := l.a.sayHello(s, rank)
+	if err == nil {
+		// The other side sends nothing after its hello: the read ends when the pair has begun, or
+		// has failed.
+		_, _ = s.Read(make([]byte, 1))
+		err = errNoLanes
+	}
+	return err
+}
+
+// answerLaneRequest makes the pair with a lower rank, whose lane request is the stream s with the
+// hello g.
+func (l *lazyPairs) answerLaneRequest(s Stream, g wire.Greeting) {
+	select {
+	// The transport of the view must be there before a pair can be made.
+	case <-l.adopted:
+	case <-l.life.Done():
+		_ = s.Reset() // the lower rank asks again, and then gets the cause in a refusal
+		return
+	}
+	p, pending := l.need(int(g.Rank))
+	// The view is over at this rank.
+	if p == nil && pending == nil {
+		l.refuse(s)
+		return
+	}
+	if sendHello(s, l.a.hello) != nil {
+		_ = s.Reset()
+		return
+	}
+	// The pair is being made. The stream stays open until then, so that the lower rank waits.
+	if pending != nil {
+		select {
+		case <-pending.done:
+		case <-l.life.Done():
+		}
+	}
+	_ = s.Close()
+}
+
+// refuse answers the hello on s, which is for this view, when the view is over.
+func (l *lazyPairs) refuse(s Stream) {
+	l.mu.Lock()
+	failed, cause := l.t == nil, l.cause
+	l.mu.Unlock()
+	if failed || l.a.binder.life.isOver() {
+		_ = s.Reset() // this rank may enter the view again, or its mesh closes
+		return
+	}
+	refuse(s, viewOver, cause)
+}
+
 // open binds an idle lane to the view, or opens a new one.
-func (d *lazyPairs) open(rank, number int) error {
-	l, bound := d.a.binder.bind(d.a, rank, number)
-	if l != nil {
+func (l *lazyPairs) open(rank, number int) error {
+	made, bound := l.a.binder.bind(l.a, rank, number)
+	if made != nil {
 		select {
 		case err := <-bound:
 			// A lane that ended while it was idle is replaced by a new one.
 			if err == nil || isFinal(err) {
 				return err
 			}
-		case <-d.life.Done():
-			d.a.binder.lanes.withdraw(d.a, l, true)
-			return context.Cause(d.life)
+		case <-l.life.Done():
+			l.a.binder.lanes.withdraw(l.a, made, true)
+			return context.Cause(l.life)
 		}
 	}
-	return d.a.binder.dial(d.life, d.a, rank, number)
+	return l.a.binder.dial(l.life, l.a, rank, number)
 }
 
 // serve waits until the transport has failed. Then it ends the attempts to make pairs, and ends the
@@ -271,52 +350,3 @@ func (l *lazyPairs) abandon(err error) {
 // pairs have left the view. Before that a peer may still request a pair that has begun at this end
 // and not yet at the peer.
 func (l *lazyPairs) retire() { l.a.binder.views.retire(l.a, l.cause) }
-
-// endWithCause tells the peer the cause and ends the lanes of a pair that has not begun at this
-// end; it may have begun at the peer.
-func (s *lanePair) endWithCause(last wire.Header, cause []byte) {
-	if l := s[urgentStream]; l.lane != nil {
-		if l.writeWithin(urgentTime, last, cause) == nil {
-			_ = l.writeWithin(urgentTime, wire.Header{Kind: wire.End}, nil)
-		}
-		l.end(Stream.Close)
-		s[urgentStream] = link{}
-	}
-	s.end(Stream.Reset)
-}
-
-// end ends the lanes that are there. The parameter how is the method that ends a stream.
-func (s *lanePair) end(how func(Stream) error) {
-	for _, l := range s {
-		if l.lane != nil {
-			l.end(how)
-		}
-	}
-}
-
-// pairWith returns the pair with a rank. If there is none it waits until one is made. The caller
-// revokes the view with the error.
-func (t *Transport) pairWith(ctx context.Context, rank int) (*pair, error) {
-	p, pending := t.lazy.need(rank)
-	switch {
-	case p != nil:
-		return p, nil
-	case pending == nil:
-		// The view is over at this rank, so the box has failed.
-		<-t.box.Failed()
-		return nil, t.box.Cause()
-	}
-	select {
-	case <-pending.done:
-		if pending.err != nil {
-			return nil, pending.err
-		}
-		return t.pairs[rank].Load(), nil
-	case <-ctx.Done():
-		return nil, mailbox.Cancelled(ctx, t.self, fmt.Sprintf("send to rank %d", rank))
-	case <-t.box.Failed():
-		return nil, t.box.Cause()
-	case <-t.meshClosed:
-		return nil, errClosed()
-	}
-}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/internal/wire"
@@ -118,6 +119,83 @@ func (m *Mesh) Connect(ctx context.Context, v elastic.View, self int) (transport
 	return t, nil
 }
 
+// connect makes the transport of a view. It gathers two streams per planned pair, by dialling peers
+// and by waiting for the dials of peers, until all are there or one cannot be made. There is no
+// barrier at the end: a member whose attempt fails resets its streams, which revokes the view at
+// the members that have begun it.
+func (m *Mesh) connect(ctx context.Context, v elastic.View, self int) (*Transport, error) {
+	// The caller derives self from the view. With a wrong self the hellos would state another rank.
+	if self < 0 || self >= len(v.Members) || v.Members[self].ID != m.id {
+		return nil, fmt.Errorf("%w: %s does not have this rank", collective.ErrArgument, m.id.Short())
+	}
+	if err := m.Introduce(v.Members); err != nil {
+		return nil, err
+	}
+	viewer, _ := m.carrier.(Viewer)
+	if viewer != nil {
+		if err := viewer.Entering(v); err != nil {
+			return nil, err
+		}
+	}
+	// The inner ctx ends with the dials. The ranks of a host agree on shared memory after that, so
+	// start needs the outer ctx.
+	outer := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a := newAttempt(ctx, m.binder, v, self, m.cfg.Plan(v, self))
+	if err := m.views.enter(a); err != nil {
+		return nil, err
+	}
+	// Probes run beside the dials, because a higher rank that has died never dials this rank.
+	m.probeMissing(a)
+	a.dialAll()
+	late := time.AfterFunc(bindTime, a.dialLate)
+	defer late.Stop()
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+		a.fail(a.blame(context.Cause(ctx)))
+	case <-m.life.ctx.Done():
+		a.fail(errClosed())
+	}
+	// Dials that still run are redundant: all planned streams are there, or the attempt has failed.
+	cancel() // ends the dials
+	for _, l := range a.requested {
+		m.lanes.withdraw(a, l, true)
+	}
+	a.dials.Wait()
+	if a.err != nil {
+		m.views.forget(a)
+		a.lazy.abandon(a.err)
+		return nil, a.err
+	}
+	m.views.entered(a)
+	m.events.reached(v)
+	// Lanes with former members are of no use any more.
+	m.lanes.retain(v)
+	if viewer != nil {
+		viewer.Entered(v)
+	}
+	return m.start(outer, a)
+}
+
+// start makes the transport of an attempt that has all planned streams.
+func (m *Mesh) start(ctx context.Context, a *attempt) (*Transport, error) {
+	s, err := m.memory.enter(ctx, a)
+	if err == nil {
+		return newTransport(a, s), nil
+	}
+	m.views.forget(a)
+	a.lazy.abandon(err)
+	// No later view of these members can succeed (hostMemory.unshared).
+	if errors.Is(err, elastic.ErrNoView) {
+		a.end(Stream.Close) // not Reset: the peers read the reason in bytes that were written before
+	} else {
+		a.end(Stream.Reset)
+	}
+	return nil, err
+}
+
 // Send implements elastic.Network. If there is no stream with the peer, it connects first. It
 // returns elastic.ErrGone as soon as it is certain that the peer is gone. In the first second after
 // a peer was introduced this is never certain. In that second, and while the peer does not answer
@@ -193,4 +271,54 @@ func (m *Mesh) Close() error {
 // ends reads and writes that are under way.
 func setDeadline(s Stream, t time.Time) error {
 	return errors.Join(s.SetReadDeadline(t), s.SetWriteDeadline(t))
+}
+
+var errNotReached = errors.New("has not come yet")
+
+// startGrace is how long Connect waits for a member that was never reached before, until it probes
+// the member: all peers of a job start at about the same time, and some may not listen yet.
+const startGrace = time.Second
+
+// The higher rank of a pair opens its streams. A higher rank that is dead never opens them, and the
+// lower rank would wait without a sign of that. So Connect opens a control stream to each higher
+// rank with which there is none.
+
+// probeMissing probes the higher ranks whose lanes are planned and with which there is no control
+// stream. Lower ranks are dialled anyway.
+func (m *Mesh) probeMissing(a *attempt) {
+	for rank, member := range a.view.Members {
+		if rank < a.self || !a.planned[rank] {
+			continue
+		}
+		up, met := m.events.status(member.ID)
+		switch {
+		case up: // down is called when the control stream ends
+		case met:
+			m.probe(a, member.ID, 0)
+		default:
+			m.probe(a, member.ID, startGrace)
+		}
+	}
+}
+
+// down probes a peer whose control streams have ended, once for each attempt that may wait for the
+// peer.
+func (m *Mesh) down(id elastic.ID) {
+	for _, a := range m.views.waitingFor(id) {
+		m.probe(a, id, 0)
+	}
+}
+
+// probe starts a goroutine that opens a control stream to a member, and fails the attempt if that
+// is impossible. The goroutine first waits for the duration wait, in which the member may start.
+func (m *Mesh) probe(a *attempt, id elastic.ID, wait time.Duration) {
+	m.life.run(func() {
+		err := m.life.pause(a.ctx, wait, errNotReached)
+		if err == nil {
+			_, err = m.controls.stream(a.ctx, id)
+		}
+		if err != nil && a.ctx.Err() == nil && !m.life.isOver() {
+			a.fail(a.lost(a.view.Rank(id), err))
+		}
+	})
 }

@@ -56,6 +56,36 @@ func newRequests(c Carrier, life *lifetime) *requests {
 	return &requests{self: c.ID(), carrier: c, life: life, from: make(map[elastic.ID]int), left: make(chan struct{})}
 }
 
+// request sends a request, and returns the reader of its answer.
+func (r *requests) request(ctx context.Context, to elastic.ID, request []byte) (*answer, error) {
+	if len(request) > elastic.MaxRequest {
+		return nil, fmt.Errorf("request of %d bytes, at most %d", len(request), elastic.MaxRequest)
+	}
+	if to == r.self {
+		return nil, errSelf
+	}
+	a := &answer{ctx: ctx, from: to}
+	err := r.life.retry(ctx, func() (err error) {
+		a.s, err = r.carrier.Open(ctx, to, Bulk)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Reads and writes of the stream have no context of their own: the reset ends them.
+	a.stop = context.AfterFunc(ctx, func() { _ = a.s.Reset() })
+	if watch, ok := a.s.(Observer); ok {
+		if _, err := watch.Sending(Outgoing{Bytes: len(request), Payload: request}); err != nil {
+			return nil, errors.Join(err, a.Close())
+		}
+	}
+	frame := append(binary.LittleEndian.AppendUint32(nil, uint32(len(request))), request...)
+	if _, err := a.s.Write(frame); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	return a, nil
+}
+
 // serve sets the function that answers requests.
 func (r *requests) serve(answer answerer) {
 	r.mu.Lock()

@@ -1,7 +1,6 @@
 package mesh
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -79,18 +78,4 @@ func (s *spare) isEmpty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.memory == nil
-}
-
-// reserveNext reserves size bytes for the next view, after spareAfter, or as soon as the context
-// view ends: then the next view is about to come. With size 0 it releases the reserved memory.
-func (h *hostMemory) reserveNext(view context.Context, size int) {
-	if size == 0 && h.spare.isEmpty() {
-		return
-	}
-	h.life.run(func() {
-		_ = h.life.pause(view, h.spareAfter, errClosed())
-		if !h.life.isOver() {
-			h.spare.fill(size)
-		}
-	})
 }

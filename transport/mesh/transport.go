@@ -88,6 +88,33 @@ func newTransport(a *attempt, s *shmGroup) *Transport {
 	return t
 }
 
+// pairWith returns the pair with a rank. If there is none it waits until one is made. The caller
+// revokes the view with the error.
+func (t *Transport) pairWith(ctx context.Context, rank int) (*pair, error) {
+	p, pending := t.lazy.need(rank)
+	switch {
+	case p != nil:
+		return p, nil
+	case pending == nil:
+		// The view is over at this rank, so the box has failed.
+		<-t.box.Failed()
+		return nil, t.box.Cause()
+	}
+	select {
+	case <-pending.done:
+		if pending.err != nil {
+			return nil, pending.err
+		}
+		return t.pairs[rank].Load(), nil
+	case <-ctx.Done():
+		return nil, mailbox.Cancelled(ctx, t.self, fmt.Sprintf("send to rank %d", rank))
+	case <-t.box.Failed():
+		return nil, t.box.Cause()
+	case <-t.meshClosed:
+		return nil, errClosed()
+	}
+}
+
 // begin begins the pair with a rank over its lanes. If pending is not nil, the pair sends the
 // signals and probes that wait in pending. The caller makes sure that t is not closed meanwhile.
 func (t *Transport) begin(rank int, lanes lanePair, pending *pendingPair) {
