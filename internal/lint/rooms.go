@@ -224,7 +224,7 @@ func debts() map[string]order {
 		"internal/netpoll":          {exiled: 1},
 		"internal/preempt":          {exiled: 2, receivers: 2},
 		"internal/rendezvous":       {hidden: 1},
-		"internal/shm":              {strewn: 2, exiled: 6, receivers: 8},
+		"internal/shm":              {exiled: 5},
 		"launch/internal/agent":     {exiled: 2, receivers: 1},
 		"launch/internal/ctl":       {exiled: 1},
 		"launch/internal/doctor":    {exiled: 8},

@@ -9,6 +9,6 @@ type DeathWatch struct{}
 func (s *Segment) WatchDeaths(func(rank int)) *DeathWatch { return new(DeathWatch) }
 
 // Close does nothing.
-func (w *DeathWatch) Close() {}
+func (d *DeathWatch) Close() {}
 
-func (w *DeathWatch) end() {}
+func (d *DeathWatch) end() {}

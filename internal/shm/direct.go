@@ -55,45 +55,6 @@ func typed[T dtype.Number](v [][]byte) [][]T {
 	return unsafe.Slice((*[]T)(unsafe.Pointer(unsafe.SliceData(v))), len(v))
 }
 
-// inPage returns the offset in its page at which a vector begins. r must not be 0.
-func (r Ref) inPage() int { return int((r - 1) % pageSize) }
-
-// PageEdges returns how many bytes of a vector at r lie in pages that the vector does not fill:
-// head bytes at its beginning and tail bytes at its end, each less than a page. Arena.Abandon
-// leaves these pages.
-func (r Ref) PageEdges(bytes int) (head, tail int) {
-	begin := r.inPage()
-	head = min((pageSize-begin)%pageSize, bytes)
-	return head, min((begin+bytes)%pageSize, bytes-head)
-}
-
-// PostVectors is Post for an AllReduce. offsets has the positions of the vectors in the arena, or 0
-// for ordinary memory. If such a call fails, other ranks may still write to dst until dst is
-// abandoned (Arena.Abandon).
-func (l *Lane) PostVectors(h *Header, src []byte, offsets Offsets) {
-	var head, tail int
-	if offsets.Dst != 0 && offsets.Src != 0 {
-		head, tail = offsets.Dst.PageEdges(len(src))
-	}
-	l.Post(h, offsets, src[:head], src[len(src)-tail:])
-}
-
-// mapped stores the vectors of a call in l.views. bytes is the length of each vector. All ranks
-// must have posted the call. It reports whether the direct engine can run: all vectors lie in
-// arenas, and dst has the same offset in its page at every rank.
-func (l *Lane) mapped(bytes int) bool {
-	for r := range l.size {
-		offsets := l.slotOf(r).offsets
-		var there [2]bool
-		l.views.dst[r], there[0] = at(l.arenas[r], offsets.Dst, bytes)
-		l.views.src[r], there[1] = at(l.arenas[r], offsets.Src, bytes)
-		if !there[0] || !there[1] || offsets.Dst.inPage() != l.slotOf(0).offsets.Dst.inPage() {
-			return false
-		}
-	}
-	return true
-}
-
 // wholeEdges reports whether the parts of the vectors outside their whole pages have whole groups of
 // the reduction. It is the same at all ranks of vectors that mapped has accepted.
 func wholeEdges[T dtype.Number](l *Lane, v Vectors[T]) bool {
@@ -122,15 +83,6 @@ func direct[T dtype.Number](l *Lane, length int, fold Reducer[T]) error {
 		l.publish(&l.areas[owner].chunk.folded, l.directCalls)
 	}
 	return l.finish()
-}
-
-// chunkBounds divides the elements from first to end into chunks and returns the chunk of a rank.
-// Chunks begin at multiples of align elements after first, so that two ranks do not write to one
-// cache line (false sharing).
-func (l *Lane) chunkBounds(first, end, align, rank int) (from, to int) {
-	chunk := (end - first + l.size - 1) / l.size
-	chunk = (chunk + align - 1) / align * align
-	return min(first+rank*chunk, end), min(first+(rank+1)*chunk, end)
 }
 
 // reduceChunk reduces the elements from first to end, in the store mode that takes the least time.
@@ -187,26 +139,4 @@ func reduceEdge[T dtype.Number](l *Lane, first, end, skip int, fold Reducer[T]) 
 		from[r] = viewAs[T](l.slotOf(r).inline[skip:])[:end-first]
 	}
 	fold.reduceInto(to, to[0], from, 0)
-}
-
-// finish waits until all chunks are reduced. If a rank's call has failed by then, finish waits
-// until this segment is revoked, which follows every failure. A direct call counts as one block in
-// doneBlocks.
-func (l *Lane) finish() error {
-	l.doneBlocks++
-	mine := l.own()
-	mine.filled.value.Store(l.doneBlocks)
-	mine.folded.value.Store(l.doneBlocks)
-	l.publish(&mine.taken.counter, l.doneBlocks)
-	for r, p := range l.areas {
-		if err := l.await(&p.chunk.folded, l.directCalls, l.claimedBy(r)); err != nil {
-			return err
-		}
-	}
-	for r, p := range l.areas {
-		if p.chunk.failed.Load() != 0 {
-			return l.await(&p.chunk.folded, l.directCalls+1, r)
-		}
-	}
-	return nil
 }

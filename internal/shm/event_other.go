@@ -29,9 +29,9 @@ func OpenWaker(file *os.File) (*Waker, error) {
 func (e *Event) Again() (*os.File, error) { return nil, ErrUnsupported }
 
 // Again returns ErrUnsupported.
-func (r *Waker) Again() (*os.File, error) { return nil, ErrUnsupported }
+func (w *Waker) Again() (*os.File, error) { return nil, ErrUnsupported }
 
-func (r *Waker) signal() {}
+func (w *Waker) signal() {}
 
 // Close does nothing.
-func (r *Waker) Close() error { return nil }
+func (w *Waker) Close() error { return nil }

@@ -2,7 +2,7 @@ package shm
 
 import (
 	"fmt"
-	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/elrun/elrun/dtype"
@@ -29,22 +29,6 @@ type Lane struct {
 	// Watch, if set, is called with the rank of the lane for which this rank is about to sleep, and
 	// with -1 from time to time while the call makes progress. It serves the detection of stalls.
 	Watch func(rank int)
-}
-
-// Lane returns lane i of the segment for the given ranks, which include this rank. i is less than
-// Lanes. Each of these ranks must call Lane once, with the same i and the same ranks.
-func (s *Segment) Lane(i int, ranks []int) *Lane {
-	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank), views: newViews(len(ranks)),
-		policies: s.policies(len(ranks))}
-	if l.rank < 0 || i < 0 || i >= Lanes {
-		panic(fmt.Sprintf("shm: lane %d does not exist, or its ranks %v do not include rank %d", i, ranks, s.rank))
-	}
-	for _, r := range ranks {
-		l.areas = append(l.areas, s.area(i, r))
-		l.blocks = append(l.blocks, s.blocks(i, r))
-		l.arenas = append(l.arenas, s.arenas[r])
-	}
-	return l
 }
 
 // watch calls Watch, if set.
@@ -146,3 +130,131 @@ func Small[T dtype.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
 func viewAs[T dtype.Number](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/kernel.Size[T]())
 }
+
+// PostVectors is Post for an AllReduce. offsets has the positions of the vectors in the arena, or 0
+// for ordinary memory. If such a call fails, other ranks may still write to dst until dst is
+// abandoned (Arena.Abandon).
+func (l *Lane) PostVectors(h *Header, src []byte, offsets Offsets) {
+	var head, tail int
+	if offsets.Dst != 0 && offsets.Src != 0 {
+		head, tail = offsets.Dst.PageEdges(len(src))
+	}
+	l.Post(h, offsets, src[:head], src[len(src)-tail:])
+}
+
+// mapped stores the vectors of a call in l.views. bytes is the length of each vector. All ranks
+// must have posted the call. It reports whether the direct engine can run: all vectors lie in
+// arenas, and dst has the same offset in its page at every rank.
+func (l *Lane) mapped(bytes int) bool {
+	for r := range l.size {
+		offsets := l.slotOf(r).offsets
+		var there [2]bool
+		l.views.dst[r], there[0] = at(l.arenas[r], offsets.Dst, bytes)
+		l.views.src[r], there[1] = at(l.arenas[r], offsets.Src, bytes)
+		if !there[0] || !there[1] || offsets.Dst.inPage() != l.slotOf(0).offsets.Dst.inPage() {
+			return false
+		}
+	}
+	return true
+}
+
+// chunkBounds divides the elements from first to end into chunks and returns the chunk of a rank.
+// Chunks begin at multiples of align elements after first, so that two ranks do not write to one
+// cache line (false sharing).
+func (l *Lane) chunkBounds(first, end, align, rank int) (from, to int) {
+	chunk := (end - first + l.size - 1) / l.size
+	chunk = (chunk + align - 1) / align * align
+	return min(first+rank*chunk, end), min(first+(rank+1)*chunk, end)
+}
+
+// finish waits until all chunks are reduced. If a rank's call has failed by then, finish waits
+// until this segment is revoked, which follows every failure. A direct call counts as one block in
+// doneBlocks.
+func (l *Lane) finish() error {
+	l.doneBlocks++
+	mine := l.own()
+	mine.filled.value.Store(l.doneBlocks)
+	mine.folded.value.Store(l.doneBlocks)
+	l.publish(&mine.taken.counter, l.doneBlocks)
+	for r, p := range l.areas {
+		if err := l.await(&p.chunk.folded, l.directCalls, l.claimedBy(r)); err != nil {
+			return err
+		}
+	}
+	for r, p := range l.areas {
+		if p.chunk.failed.Load() != 0 {
+			return l.await(&p.chunk.folded, l.directCalls+1, r)
+		}
+	}
+	return nil
+}
+
+// updateCPU records the core of this rank, which is about to wait, and may move it to another core.
+func (l *Lane) updateCPU(now time.Time) {
+	if !l.policies.rebalance && !l.policies.stealing || now.Sub(l.policies.cpuUpdated) < updateEvery {
+		return
+	}
+	l.policies.cpuUpdated = now
+	core, ok := currentCPU()
+	if !ok {
+		return
+	}
+	l.own().cpu.Store(core + 1)
+	if l.policies.rebalance && l.migrate(core) {
+		if core, ok = currentCPU(); ok {
+			l.own().cpu.Store(core + 1)
+		}
+	}
+}
+
+// migrate moves this rank to another core that has at least two ranks fewer than the present core.
+// It returns false if there is no such core. The kernel's load balancing would move the rank only
+// some milliseconds later, as polling ranks look busy to the kernel. Only the highest rank of a
+// core moves, because otherwise several ranks might move to the same core.
+func (l *Lane) migrate(core uint32) bool {
+	var on cpuLoad
+	for r, p := range l.areas {
+		c := p.cpu.Load() - 1
+		if c == core && r > l.rank {
+			return false
+		}
+		on.add(c)
+	}
+	return on.migrate(core)
+}
+
+// claim reports whether this rank has claimed the chunk of owner in the present direct call, which
+// all ranks must have posted. No rank can begin the next call before this rank has finished the
+// present one.
+func (l *Lane) claim(owner int) bool {
+	taken := &l.areas[owner].chunk.claimed
+	last := taken.Load()
+	return uint32(last>>32) != l.directCalls && taken.CompareAndSwap(last, uint64(l.directCalls)<<32|uint64(l.rank))
+}
+
+// claimedBy returns the rank that has claimed the chunk of owner, or owner if no rank has.
+func (l *Lane) claimedBy(owner int) int {
+	if !l.policies.stealing {
+		return owner
+	}
+	taken := l.areas[owner].chunk.claimed.Load()
+	if by := uint32(taken); uint32(taken>>32) == l.directCalls && by < uint32(l.size) {
+		return int(by)
+	}
+	return owner
+}
+
+// canSteal reports whether this rank may claim the chunk of owner. Both ranks must share a core,
+// whose caches then have the vectors of both. Every core must have at least two ranks: a rank alone
+// on a core would finish its own chunk at the same time.
+func (l *Lane) canSteal(owner, bytes int) bool {
+	if !l.policies.stealing || bytes >= stealBelow {
+		return false
+	}
+	core := l.own().cpu.Load()
+	return core != 0 && core == l.areas[owner].cpu.Load()
+}
+
+// exceedsCache reports whether the results of all ranks exceed the shared cache. bytes is the size
+// of the result at each rank.
+func (l *Lane) exceedsCache(bytes int) bool { return bytes*l.size >= l.segment.cacheLimit }

@@ -19,94 +19,14 @@ type policies struct {
 	choosers [bits.UintSize + 1]storeChooser
 }
 
-// policies returns the policies of a lane of the given number of ranks. docs/internals/shm.md has
-// the gain of each heuristic.
-func (s *Segment) policies(ranks int) policies {
-	// Whether the ranks are processes; goroutines of one process are placed by Go's scheduler.
-	processes := s.event != nil
-	return policies{
-		busyPoll:   s.size <= s.processors,               // a rank with a core of its own sees a message sooner by polls than by yields
-		rebalance:  processes,                            // the kernel may leave waiting ranks on one core while another idles
-		stealing:   processes && ranks >= 2*s.processors, // a time slice is longer than the reduction of a short chunk
-		storeModes: true,
-		chooseFrom: chooseFrom,
-	}
-}
-
 // updateEvery is the least time between two calls of updateCPU that do something. A migration takes
 // some tens of microseconds.
 const updateEvery = 500 * time.Microsecond
-
-// updateCPU records the core of this rank, which is about to wait, and may move it to another core.
-func (l *Lane) updateCPU(now time.Time) {
-	if !l.policies.rebalance && !l.policies.stealing || now.Sub(l.policies.cpuUpdated) < updateEvery {
-		return
-	}
-	l.policies.cpuUpdated = now
-	core, ok := currentCPU()
-	if !ok {
-		return
-	}
-	l.own().cpu.Store(core + 1)
-	if l.policies.rebalance && l.migrate(core) {
-		if core, ok = currentCPU(); ok {
-			l.own().cpu.Store(core + 1)
-		}
-	}
-}
-
-// migrate moves this rank to another core that has at least two ranks fewer than the present core.
-// It returns false if there is no such core. The kernel's load balancing would move the rank only
-// some milliseconds later, as polling ranks look busy to the kernel. Only the highest rank of a
-// core moves, because otherwise several ranks might move to the same core.
-func (l *Lane) migrate(core uint32) bool {
-	var on cpuLoad
-	for r, p := range l.areas {
-		c := p.cpu.Load() - 1
-		if c == core && r > l.rank {
-			return false
-		}
-		on.add(c)
-	}
-	return on.migrate(core)
-}
 
 // stealBelow is the length in bytes below which a vector's chunks may be stolen. Stealing saves
 // the context switch to the chunk's own rank. A chunk of a longer vector takes longer than a
 // context switch, and is slower to reduce for a process that has not touched its pages.
 const stealBelow = 128 << 10
-
-// claim reports whether this rank has claimed the chunk of owner in the present direct call, which
-// all ranks must have posted. No rank can begin the next call before this rank has finished the
-// present one.
-func (l *Lane) claim(owner int) bool {
-	taken := &l.areas[owner].chunk.claimed
-	last := taken.Load()
-	return uint32(last>>32) != l.directCalls && taken.CompareAndSwap(last, uint64(l.directCalls)<<32|uint64(l.rank))
-}
-
-// claimedBy returns the rank that has claimed the chunk of owner, or owner if no rank has.
-func (l *Lane) claimedBy(owner int) int {
-	if !l.policies.stealing {
-		return owner
-	}
-	taken := l.areas[owner].chunk.claimed.Load()
-	if by := uint32(taken); uint32(taken>>32) == l.directCalls && by < uint32(l.size) {
-		return int(by)
-	}
-	return owner
-}
-
-// canSteal reports whether this rank may claim the chunk of owner. Both ranks must share a core,
-// whose caches then have the vectors of both. Every core must have at least two ranks: a rank alone
-// on a core would finish its own chunk at the same time.
-func (l *Lane) canSteal(owner, bytes int) bool {
-	if !l.policies.stealing || bytes >= stealBelow {
-		return false
-	}
-	core := l.own().cpu.Load()
-	return core != 0 && core == l.areas[owner].cpu.Load()
-}
 
 // storeMode is how a rank writes its results to the vectors of the other ranks in a direct call: by
 // ordinary stores, which transfer each cache line from the core that owns the line, or by

@@ -11,10 +11,10 @@ type ProcessWord struct{}
 func HoldWord() (*ProcessWord, error) { return nil, ErrUnsupported }
 
 // File returns nil.
-func (w *ProcessWord) File() *os.File { return nil }
+func (p *ProcessWord) File() *os.File { return nil }
 
 // Release does nothing.
-func (w *ProcessWord) Release() error { return nil }
+func (p *ProcessWord) Release() error { return nil }
 
 // WordWatch waits for the ends of programs that hold a ProcessWord.
 type WordWatch struct{}

@@ -22,10 +22,6 @@ type Reducer[T dtype.Number] struct {
 // group returns the number of elements that are reduced as one.
 func (r Reducer[T]) group() int { return max(1, r.Width) }
 
-// exceedsCache reports whether the results of all ranks exceed the shared cache. bytes is the size
-// of the result at each rank.
-func (l *Lane) exceedsCache(bytes int) bool { return bytes*l.size >= l.segment.cacheLimit }
-
 // reduceInto reduces the vectors in the list from, in their order, into each vector of dst. The
 // vectors of dst may be in that list. If it reduces in pairs, all results but the last go to
 // partial, which is at least as long as a vector. partial may be dst[0], unless dst[0] is in the

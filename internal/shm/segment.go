@@ -3,7 +3,10 @@ package shm
 import (
 	"errors"
 	"fmt"
+	"math/bits"
+	"slices"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/elrun/elrun/internal/cores"
@@ -272,3 +275,63 @@ func (s *Segment) blocks(lane, rank int) []byte {
 // shared cache. cache is the size of the cache. Only an eighth of a large cache counts, because
 // other programs on a large machine use a part of it.
 func nonTemporalFrom(cache int) int { return max(32<<20, cache/8) }
+
+// Lane returns lane i of the segment for the given ranks, which include this rank. i is less than
+// Lanes. Each of these ranks must call Lane once, with the same i and the same ranks.
+func (s *Segment) Lane(i int, ranks []int) *Lane {
+	l := &Lane{segment: s, size: len(ranks), ranks: ranks, rank: slices.Index(ranks, s.rank), views: newViews(len(ranks)),
+		policies: s.policies(len(ranks))}
+	if l.rank < 0 || i < 0 || i >= Lanes {
+		panic(fmt.Sprintf("shm: lane %d does not exist, or its ranks %v do not include rank %d", i, ranks, s.rank))
+	}
+	for _, r := range ranks {
+		l.areas = append(l.areas, s.area(i, r))
+		l.blocks = append(l.blocks, s.blocks(i, r))
+		l.arenas = append(l.arenas, s.arenas[r])
+	}
+	return l
+}
+
+// policies returns the policies of a lane of the given number of ranks. docs/internals/shm.md has
+// the gain of each heuristic.
+func (s *Segment) policies(ranks int) policies {
+	// Whether the ranks are processes; goroutines of one process are placed by Go's scheduler.
+	processes := s.event != nil
+	return policies{
+		busyPoll:   s.size <= s.processors,               // a rank with a core of its own sees a message sooner by polls than by yields
+		rebalance:  processes,                            // the kernel may leave waiting ranks on one core while another idles
+		stealing:   processes && ranks >= 2*s.processors, // a time slice is longer than the reduction of a short chunk
+		storeModes: true,
+		chooseFrom: chooseFrom,
+	}
+}
+
+// wake wakes the ranks whose bits are set.
+func (s *Segment) wake(ranks uint64) {
+	for ; ranks != 0; ranks &= ranks - 1 {
+		if r := bits.TrailingZeros64(ranks); r < len(s.wakers) && s.wakers[r] != nil {
+			s.wakers[r].signal()
+		}
+	}
+}
+
+// reached reports whether the counter has reached target. The difference is signed, so that a
+// counter that has wrapped around compares correctly.
+func (c *counter) reached(target uint32) bool { return int32(c.value.Load()-target) >= 0 }
+
+// eventCount returns the number of signals of the event; 0 without an event.
+func (s *Segment) eventCount() uint64 {
+	if s.event == nil {
+		return 0
+	}
+	return s.event.count()
+}
+
+// sleep waits until the number of signals exceeds seen. Without an event it waits for pollInterval.
+func (s *Segment) sleep(seen uint64) {
+	if s.event == nil {
+		time.Sleep(pollInterval)
+		return
+	}
+	s.event.sleep(seen)
+}

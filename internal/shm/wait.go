@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"math/bits"
 	"runtime"
 	"time"
 
@@ -34,19 +33,6 @@ func (l *Lane) publish(c *counter, value uint32) {
 		l.segment.wake(c.sleepers.Swap(0))
 	}
 }
-
-// wake wakes the ranks whose bits are set.
-func (s *Segment) wake(ranks uint64) {
-	for ; ranks != 0; ranks &= ranks - 1 {
-		if r := bits.TrailingZeros64(ranks); r < len(s.wakers) && s.wakers[r] != nil {
-			s.wakers[r].signal()
-		}
-	}
-}
-
-// reached reports whether the counter has reached target. The difference is signed, so that a
-// counter that has wrapped around compares correctly.
-func (c *counter) reached(target uint32) bool { return int32(c.value.Load()-target) >= 0 }
 
 // await waits until a counter of a rank has reached target.
 func (l *Lane) await(c *counter, target uint32, rank int) error {
@@ -118,21 +104,4 @@ func (l *Lane) sleep(c *counter, target uint32, rank int) error {
 		}
 		s.sleep(seen)
 	}
-}
-
-// eventCount returns the number of signals of the event; 0 without an event.
-func (s *Segment) eventCount() uint64 {
-	if s.event == nil {
-		return 0
-	}
-	return s.event.count()
-}
-
-// sleep waits until the number of signals exceeds seen. Without an event it waits for pollInterval.
-func (s *Segment) sleep(seen uint64) {
-	if s.event == nil {
-		time.Sleep(pollInterval)
-		return
-	}
-	s.event.sleep(seen)
 }

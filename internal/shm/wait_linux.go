@@ -26,8 +26,8 @@ func (c *cpuLoad) add(core uint32) {
 // migrate moves this thread from a core to an allowed core that has at least two ranks fewer, and
 // reports whether there is one. Afterwards the thread may run on all cores that were allowed
 // before.
-func (on *cpuLoad) migrate(core uint32) bool {
-	if core >= uint32(len(on)) || on[core] < 2 {
+func (c *cpuLoad) migrate(core uint32) bool {
+	if core >= uint32(len(c)) || c[core] < 2 {
 		return false
 	}
 	runtime.LockOSThread()
@@ -39,9 +39,9 @@ func (on *cpuLoad) migrate(core uint32) bool {
 	// Remove from the allowed cores every core that would have as many ranks as the present core
 	// has now.
 	better := all
-	for c, ranks := range on {
-		if ranks+2 > on[core] {
-			better.Clear(c)
+	for other, ranks := range c {
+		if ranks+2 > c[core] {
+			better.Clear(other)
 		}
 	}
 	if better.Count() == 0 || unix.SchedSetaffinity(0, &better) != nil {
