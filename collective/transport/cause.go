@@ -155,9 +155,9 @@ func (c *causeDecoder) rank() int { return int(int32(binary.LittleEndian.Uint32(
 
 func (c *causeDecoder) text() string { return strings.ToValidUTF8(string(c.next(int(c.byte()))), "?") }
 
-func (d *causeDecoder) call() Call {
-	c, _ := DecodeCall(d.next(CallSize)) // next gives the length that DecodeCall wants
-	return c
+func (c *causeDecoder) call() Call {
+	call, _ := DecodeCall(c.next(CallSize)) // next gives the length that DecodeCall wants
+	return call
 }
 
 // ok reports whether the cause had exactly the bytes that were read.

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -109,43 +108,6 @@ func announce(ctx context.Context, table *dht.IpfsDHT, key string, members []ela
 		return err
 	}
 	return table.PutValue(ctx, k.name(), record)
-}
-
-// next returns the number for a new record. The previous record is before; it may be nil. next
-// returns 0 if the previous record has the same content and is younger than freshAge. Numbers are
-// times in Unix milliseconds; the previous record may have a number in the future, because the
-// clock of its author was ahead.
-func (k keys) next(before []byte, members []elastic.Member, now time.Time) (uint64, error) {
-	number := uint64(now.UnixMilli())
-	if before == nil {
-		return number, nil
-	}
-	last := numberOf(before)
-	if last == math.MaxUint64 {
-		return 0, ErrHeld
-	}
-	// A number in the future says nothing about the age of the record, so such a record is always
-	// replaced.
-	if last <= number && number-last < uint64(freshAge.Milliseconds()) && k.sameMembers(before, members) {
-		return 0, nil
-	}
-	return max(number, last+1), nil
-}
-
-// sameMembers reports whether a record names the same members as a record made of these members.
-func (k keys) sameMembers(record []byte, members []elastic.Member) bool {
-	// Encode and decode drop the members and addresses that a record cannot hold, so that both
-	// sides are compared within the same limits.
-	text, err := encodeMembers(members)
-	if err != nil {
-		return false
-	}
-	want, err := decodeMembers(text)
-	if err != nil {
-		return false
-	}
-	said, err := k.open(record)
-	return err == nil && slices.EqualFunc(said, want, func(a, b elastic.Member) bool { return a.ID == b.ID })
 }
 
 // Find returns the members that were announced under a key. They are not authenticated: any process

@@ -51,11 +51,11 @@ func wordRulesOf(dir string) wordRules {
 }
 
 // part returns the forbidden word that equals a part of an identifier or text, or its singular.
-func (r wordRules) part(part string) (w word, ok bool) {
-	if w, ok = r.asPart[part]; !ok {
-		w, ok = r.asPart[strings.TrimSuffix(part, "s")]
+func (w wordRules) part(part string) (found word, ok bool) {
+	if found, ok = w.asPart[part]; !ok {
+		found, ok = w.asPart[strings.TrimSuffix(part, "s")]
 	}
-	return w, ok
+	return found, ok
 }
 
 // wordCheck looks for words in one file.
@@ -118,18 +118,18 @@ func (w *wordCheck) declared(d ast.Decl) {
 func (w *wordCheck) name(name *ast.Ident) { w.whole(name.Pos(), name.Name) }
 
 // whole reports a name that equals a forbidden word.
-func (c *wordCheck) whole(pos token.Pos, name string) {
-	if w, ok := c.asName[name]; ok {
-		c.report(pos, w)
+func (w *wordCheck) whole(pos token.Pos, name string) {
+	if word, ok := w.asName[name]; ok {
+		w.report(pos, word)
 	}
 }
 
 // parts reports the forbidden words in an identifier (where is identifiers) or in another text
 // (where is anywhere). A word that is forbidden only in identifiers may occur in other texts.
-func (c *wordCheck) parts(pos token.Pos, text string, where scope) {
+func (w *wordCheck) parts(pos token.Pos, text string, where scope) {
 	for _, part := range wordsOf(text) {
-		if w, ok := c.part(part); ok && (w.where == anywhere || where == identifiers) {
-			c.report(pos, w)
+		if word, ok := w.part(part); ok && (word.where == anywhere || where == identifiers) {
+			w.report(pos, word)
 		}
 	}
 }
@@ -147,10 +147,10 @@ func PrivateWords(text string) (found []string) {
 }
 
 // report adds a problem for a word, once per file.
-func (c *wordCheck) report(pos token.Pos, w word) {
-	if !c.reported[w.text] {
-		c.reported[w.text] = true
-		c.found = append(c.found, c.file.problem(pos, "%q is a private word here: write %s, or the term of the field for it", w.text, w.instead))
+func (w *wordCheck) report(pos token.Pos, forbidden word) {
+	if !w.reported[forbidden.text] {
+		w.reported[forbidden.text] = true
+		w.found = append(w.found, w.file.problem(pos, "%q is a private word here: write %s, or the term of the field for it", forbidden.text, forbidden.instead))
 	}
 }
 

@@ -26,32 +26,6 @@ const (
 	maxAnswer = 1 << 20
 )
 
-// clouds returns the metadata service of each cloud by the cloud's name.
-func clouds() map[string]*metadata {
-	// Use no proxy: these addresses belong to this machine, and a proxy would answer for another
-	// machine.
-	client := &http.Client{Transport: &http.Transport{Proxy: nil, MaxIdleConns: 1, IdleConnTimeout: time.Minute}}
-	return map[string]*metadata{
-		"aws":   {"http://169.254.169.254", client},
-		"gcp":   {"http://metadata.google.internal", client},
-		"azure": {"http://169.254.169.254", client},
-	}
-}
-
-// cloud returns the function that asks a cloud's metadata service for the notice, or nil for an
-// unknown cloud.
-func cloud(name string, m *metadata) func(context.Context) (string, error) {
-	switch name {
-	case "aws":
-		return (&aws{metadata: m}).poll
-	case "gcp":
-		return (&gcp{metadata: m, etag: "NONE"}).poll
-	case "azure":
-		return (&azure{metadata: m}).poll
-	}
-	return nil
-}
-
 // metadata is the metadata service of a cloud, which gives a machine information about itself. It
 // is safe for concurrent use.
 type metadata struct {
@@ -120,32 +94,32 @@ const (
 )
 
 // poll returns the notice, or "" if there is none.
-func (c *aws) poll(ctx context.Context) (string, error) {
-	if c.token == "" {
-		a, err := c.ask(ctx, answerPatience, http.MethodPut, awsToken, "X-aws-ec2-metadata-token-ttl-seconds", "21600")
+func (a *aws) poll(ctx context.Context) (string, error) {
+	if a.token == "" {
+		got, err := a.ask(ctx, answerPatience, http.MethodPut, awsToken, "X-aws-ec2-metadata-token-ttl-seconds", "21600")
 		if err != nil {
 			return "", err
 		}
-		if a.status != http.StatusOK || a.body == "" {
-			return "", c.unexpected(awsToken, a)
+		if got.status != http.StatusOK || got.body == "" {
+			return "", a.unexpected(awsToken, got)
 		}
-		c.token = a.body
+		a.token = got.body
 	}
-	a, err := c.get(ctx, answerPatience, awsAction, "X-aws-ec2-metadata-token", c.token)
+	got, err := a.get(ctx, answerPatience, awsAction, "X-aws-ec2-metadata-token", a.token)
 	if err != nil {
 		return "", err
 	}
 	var action struct{ Action, Time string }
 	// 404 is the normal answer: no interruption is scheduled.
 	switch {
-	case a.status == http.StatusNotFound:
+	case got.status == http.StatusNotFound:
 		return "", nil
-	case a.status == http.StatusUnauthorized:
-		c.token = "" // it has expired: get a new one at the next poll
-	case a.status == http.StatusOK && json.Unmarshal([]byte(a.body), &action) == nil && action.Action != "":
+	case got.status == http.StatusUnauthorized:
+		a.token = "" // it has expired: get a new one at the next poll
+	case got.status == http.StatusOK && json.Unmarshal([]byte(got.body), &action) == nil && action.Action != "":
 		return fmt.Sprintf("aws: %s at %s", action.Action, action.Time), nil
 	}
-	return "", c.unexpected(awsAction, a)
+	return "", a.unexpected(awsAction, got)
 }
 
 // gcp asks Google Compute Engine whether the instance is being preempted. The notice comes 30
@@ -188,19 +162,19 @@ const (
 )
 
 // poll returns the notice, or "" if there is none.
-func (c *azure) poll(ctx context.Context) (string, error) {
+func (a *azure) poll(ctx context.Context) (string, error) {
 	// The name of the machine does not change, so it is requested once.
-	if c.name == "" {
-		a, err := c.get(ctx, answerPatience, azureName, "Metadata", "true")
+	if a.name == "" {
+		got, err := a.get(ctx, answerPatience, azureName, "Metadata", "true")
 		if err != nil {
 			return "", err
 		}
-		if a.status != http.StatusOK || a.body == "" {
-			return "", c.unexpected(azureName, a)
+		if got.status != http.StatusOK || got.body == "" {
+			return "", a.unexpected(azureName, got)
 		}
-		c.name = a.body
+		a.name = got.body
 	}
-	a, err := c.get(ctx, eventsPatience, azureEvents, "Metadata", "true")
+	got, err := a.get(ctx, eventsPatience, azureEvents, "Metadata", "true")
 	if err != nil {
 		return "", err
 	}
@@ -210,12 +184,12 @@ func (c *azure) poll(ctx context.Context) (string, error) {
 			Resources            []string
 		}
 	}
-	if a.status != http.StatusOK || json.Unmarshal([]byte(a.body), &scheduled) != nil {
-		return "", c.unexpected(azureEvents, a)
+	if got.status != http.StatusOK || json.Unmarshal([]byte(got.body), &scheduled) != nil {
+		return "", a.unexpected(azureEvents, got)
 	}
 	for _, e := range scheduled.Events {
 		// Azure does not keep the case of names.
-		mine := slices.ContainsFunc(e.Resources, func(r string) bool { return strings.EqualFold(r, c.name) })
+		mine := slices.ContainsFunc(e.Resources, func(r string) bool { return strings.EqualFold(r, a.name) })
 		if e.EventType == "Preempt" && mine {
 			return strings.TrimSpace("azure: preempted, not before " + e.NotBefore), nil
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +60,32 @@ func Parse(text string) (*Source, error) {
 		return &Source{command(text).run, retryPeriod}, nil
 	}
 	return nil, fmt.Errorf("%s exists already and is not executable: remove it, or name a command", text)
+}
+
+// clouds returns the metadata service of each cloud by the cloud's name.
+func clouds() map[string]*metadata {
+	// Use no proxy: these addresses belong to this machine, and a proxy would answer for another
+	// machine.
+	client := &http.Client{Transport: &http.Transport{Proxy: nil, MaxIdleConns: 1, IdleConnTimeout: time.Minute}}
+	return map[string]*metadata{
+		"aws":   {"http://169.254.169.254", client},
+		"gcp":   {"http://metadata.google.internal", client},
+		"azure": {"http://169.254.169.254", client},
+	}
+}
+
+// cloud returns the function that asks a cloud's metadata service for the notice, or nil for an
+// unknown cloud.
+func cloud(name string, m *metadata) func(context.Context) (string, error) {
+	switch name {
+	case "aws":
+		return (&aws{metadata: m}).poll
+	case "gcp":
+		return (&gcp{metadata: m, etag: "NONE"}).poll
+	case "azure":
+		return (&azure{metadata: m}).poll
+	}
+	return nil
 }
 
 // Wait waits for the notice and returns its text, which is not empty. After an error it polls

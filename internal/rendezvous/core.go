@@ -2,10 +2,12 @@ package rendezvous
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -20,6 +22,14 @@ type candidate struct {
 // mnist-10.
 func (c candidate) compare(d candidate) int {
 	return cmp.Or(cmp.Compare(len(c.Name), len(d.Name)), strings.Compare(c.Name, d.Name), strings.Compare(c.ID, d.ID))
+}
+
+// check returns errMessage for an invalid candidate.
+func (c candidate) check() error {
+	if c.ID == "" || len(c.ID) > maxName || len(c.Name) > maxName {
+		return errMessage
+	}
+	return nil
 }
 
 // stage is a launcher's stage in the rendezvous.
@@ -151,4 +161,15 @@ func (s survey) withJob() (out []addressedAnswer) {
 		}
 	}
 	return out
+}
+
+// add records the result of asking an address. An address that refuses the connection is left out,
+// because no launcher has the job there: a launcher with the job listens.
+func (s *survey) add(v addressedAnswer, err error, self candidate) {
+	switch {
+	case err == nil && v.From != self:
+		s.answers = append(s.answers, v)
+	case err != nil && !errors.Is(err, syscall.ECONNREFUSED):
+		s.unreachable = append(s.unreachable, unreachableAddr{v.addr, err})
+	}
 }

@@ -64,11 +64,3 @@ func (a *answer) check() error {
 	}
 	return a.From.check()
 }
-
-// check returns errMessage for an invalid candidate.
-func (c candidate) check() error {
-	if c.ID == "" || len(c.ID) > maxName || len(c.Name) > maxName {
-		return errMessage
-	}
-	return nil
-}

@@ -188,16 +188,16 @@ func (c *conv) col2im(b block, dx []float32) {
 // eachLine calls f for each element of the kernel, each of n samples and each row of kernel
 // positions, with the offsets at which that row begins in the input (image) and in the columns
 // (column).
-func (l *conv) eachLine(n int, f func(image, column int)) {
+func (c *conv) eachLine(n int, f func(image, column int)) {
 	column := 0
-	for p := range l.patch() {
-		c, ky, kx := p/(l.kernel*l.kernel), p/l.kernel%l.kernel, p%l.kernel
-		for line := range n * l.out.H {
-			sample, y := line/l.out.H, line%l.out.H
-			f(((sample*l.in.C+c)*l.in.H+y+ky)*l.in.W+kx, column)
-			column += l.out.W
+	for p := range c.patch() {
+		channel, ky, kx := p/(c.kernel*c.kernel), p/c.kernel%c.kernel, p%c.kernel
+		for line := range n * c.out.H {
+			sample, y := line/c.out.H, line%c.out.H
+			f(((sample*c.in.C+channel)*c.in.H+y+ky)*c.in.W+kx, column)
+			column += c.out.W
 		}
-		l.yield()
+		c.yield()
 	}
 }
 

@@ -161,16 +161,16 @@ func newMoments(step int64, rate, b1, b2, eps float64) moments {
 // update makes one step. l2 is the weight decay of Adam, shrink is the learning rate times the
 // weight decay of AdamW; one of the two is zero. The float32 conversions prevent fused
 // multiply-add, which rounds differently and which compilers emit only for some processors.
-func (c moments) update(param, grad []float32, state [][]float32, l2, shrink float32) {
+func (m moments) update(param, grad []float32, state [][]float32, l2, shrink float32) {
 	mean, square := state[0], state[1][:len(state[0])]
-	for i, m := range mean {
+	for i, average := range mean {
 		p := param[i]
 		g := grad[i] + float32(l2*p)
-		m = float32(c.b1*m) + float32((1-c.b1)*g)
-		v := float32(c.b2*square[i]) + float32((1-c.b2)*float32(g*g))
-		mean[i], square[i] = m, v
+		average = float32(m.b1*average) + float32((1-m.b1)*g)
+		v := float32(m.b2*square[i]) + float32((1-m.b2)*float32(g*g))
+		mean[i], square[i] = average, v
 		p -= float32(shrink * p)
-		param[i] = p - float32(c.lr*m/(sqrt(v)+c.eps))
+		param[i] = p - float32(m.lr*average/(sqrt(v)+m.eps))
 	}
 }
 

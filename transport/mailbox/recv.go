@@ -2,7 +2,6 @@ package mailbox
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/elrun/elrun/collective/transport"
 )
@@ -27,29 +26,6 @@ type receive struct {
 	posted  bool // in a slot; guarded by the source's mu
 	// next is the next receive in the same slot, or in the list that source.end returns.
 	next *receive
-}
-
-// Recv fills buf with the next message of rank from under the Comm and Seq of e. Every
-// error except ErrArgument revokes; the returned error is then the first cause of the box.
-//
-// When Recv returns, no goroutine writes to buf any more. So a Recv that is ended by its
-// ctx or by a failure while its message arrives waits for the Done or Abort of that
-// message.
-func (b *Box) Recv(ctx context.Context, from int, e transport.Envelope, buf []byte) error {
-	return b.Post(from, e, buf).Wait(ctx)
-}
-
-// Post begins a Recv and does not wait for the message.
-func (b *Box) Post(from int, e transport.Envelope, buf []byte) transport.Posted {
-	r := b.receives.Get().(*receive)
-	r.box, r.from, r.env, r.buf = b, from, e, buf
-	if r.err = b.Check("receive", from); r.err == nil {
-		r.err = b.Cause()
-	}
-	if r.err == nil {
-		r.match()
-	}
-	return r
 }
 
 // match looks for the message of r, and posts r if there is none. An error revokes.
@@ -99,33 +75,5 @@ func (r *receive) finish(ctx context.Context) error {
 		return nil
 	}
 	b.revoke(err)
-	return b.Cause()
-}
-
-// wait waits until the end of r was reported, or r was withdrawn.
-func (b *Box) wait(ctx context.Context, from int, r *receive) error {
-	select {
-	case err := <-r.ready:
-		// err is nil after a complete message.
-		if err != errAborted {
-			return err
-		}
-		// The goroutine that aborted the message makes the box fail, and may need time to find the
-		// cause.
-		select {
-		case <-b.failed:
-			return b.Cause()
-		case <-ctx.Done():
-			return Cancelled(ctx, b.self, fmt.Sprintf("receive from rank %d", from))
-		}
-	case <-ctx.Done():
-		b.revoke(Cancelled(ctx, b.self, fmt.Sprintf("receive from rank %d", from)))
-	case <-b.failed:
-	}
-	// withdraw fails if another goroutine has taken r out of its slot: that goroutine fills buf
-	// now.
-	if !b.sources[from].withdraw(r) {
-		<-r.ready // until then another goroutine may write to the buffer
-	}
 	return b.Cause()
 }

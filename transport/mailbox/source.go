@@ -305,3 +305,30 @@ func (s *source) end(err error) (all *receive) {
 	}
 	return all
 }
+
+// find returns the envelope of the first message that matches accepts, in the order of arrival.
+// Without such a message, ended is the end of the source.
+func (s *source) find(matches func(from int, e transport.Envelope) bool) (e transport.Envelope, ok bool, ended error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var first *Message
+	for _, l := range s.slots {
+		if m := l.first; m != nil && (first == nil || m.order < first.order) && matches(s.rank, m.env) {
+			first = m
+		}
+	}
+	if first == nil {
+		return e, false, s.ended
+	}
+	return first.env, true, nil
+}
+
+// wakePeekersLocked gives a token to each goroutine that peeks.
+func (s *source) wakePeekersLocked() {
+	for _, wakeup := range s.peekers {
+		select {
+		case wakeup <- struct{}{}:
+		default:
+		}
+	}
+}

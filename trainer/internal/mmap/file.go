@@ -119,6 +119,16 @@ func (f *File) ReadAt(dst []byte, off int64) (int, error) {
 // must not be used after Close.
 func (f *File) Section(off, n int64) io.Reader { return io.NewSectionReader(f.file, off, n) }
 
+// Records returns the part of the file that begins at offset first and holds count records of size
+// bytes each. The result owns the file. Records panics if the file is too short: callers validate
+// the file's header first, so this is a mistake in the program.
+func (f *File) Records(first int64, size, count int) *Records {
+	if first < 0 || size < 0 || count < 0 || first > f.size || size > 0 && int64(count) > (f.size-first)/int64(size) {
+		panic(fmt.Sprintf("mmap: %d records of %d bytes from byte %d on do not fit in the %d bytes of %s", count, size, first, f.size, f.path))
+	}
+	return &Records{file: f, first: first, size: size, count: count}
+}
+
 // WillNeed advises the system that the given ranges, [first, end) in bytes, will be read soon
 // (readahead). It does not wait for the data, but it may wait for the disk's queue, until ctx
 // ends. Ranges may overlap, be empty or extend beyond the file. Errors are ignored: a later read

@@ -21,7 +21,8 @@ func (f *File) mapAll() (err error) {
 // unmap ends the mapping. The caller holds the write lock.
 func (f *File) unmap() error {
 	data := f.data
-	if f.data = nil; data == nil {
+	f.data = nil
+	if data == nil {
 		return nil
 	}
 	if err := unix.Munmap(data); err != nil {

@@ -18,16 +18,6 @@ type Records struct {
 	count  int    // number of records
 }
 
-// Records returns the part of the file that begins at offset first and holds count records of size
-// bytes each. The result owns the file. Records panics if the file is too short: callers validate
-// the file's header first, so this is a mistake in the program.
-func (f *File) Records(first int64, size, count int) *Records {
-	if first < 0 || size < 0 || count < 0 || first > f.size || size > 0 && int64(count) > (f.size-first)/int64(size) {
-		panic(fmt.Sprintf("mmap: %d records of %d bytes from byte %d on do not fit in the %d bytes of %s", count, size, first, f.size, f.path))
-	}
-	return &Records{file: f, first: first, size: size, count: count}
-}
-
 // InMemory returns the records of size bytes in b, without a copy. It panics if the length of b
 // is not a multiple of size.
 func InMemory(b []byte, size int) *Records {
