@@ -180,7 +180,7 @@ func (n *node) serve(ctx context.Context, a *inpeer.Link, env wire.Environment, 
 			return err
 		}
 	}
-	a.Post(wire.Message{ProgramMessage: wire.ProgramMessage{Serving: &at}}, wire.Result)
+	a.Post(wire.Message{Serving: &at}, wire.Result)
 	<-ctx.Done()
 	return nil
 }

@@ -36,11 +36,7 @@ type Services struct {
 }
 
 // Answer implements Responder.
-func (s Services) Answer(ctx context.Context, line []byte) wire.Reply {
-	r, err := wire.DecodeRequest(line)
-	if err != nil {
-		return wire.Reply{Error: err.Error()}
-	}
+func (s Services) Answer(ctx context.Context, r wire.Request) (out wire.Reply, err error) {
 	switch r.Request {
 	case "status":
 		status := s.Status()
@@ -50,53 +46,49 @@ func (s Services) Answer(ctx context.Context, line []byte) wire.Reply {
 				status.Members[i].Paths = nil
 			}
 		}
-		return wire.Reply{Status: &status}
+		out.Status = &status
 	// The caller ends the peer after the answer: see control.serve.
 	case "stop":
-		return wire.Reply{Stopping: true, Grace: s.Grace}
+		out.Stopping, out.Grace = true, s.Grace
 	case "scale":
-		text, err := s.Scale(ctx, spec.Host{Name: r.Host, Slots: r.Peers})
-		if err != nil {
-			return wire.Reply{Error: err.Error()}
-		}
-		return wire.Reply{Scaling: text}
+		out.Scaling, err = s.Scale(ctx, spec.Host{Name: r.Host, Slots: r.Peers})
 	case "ticket":
-		t, err := s.Ticket(ctx, r)
-		return ticketReply(t, err)
+		out.Ticket = new(spec.Ticket)
+		*out.Ticket, err = s.Ticket(ctx, r)
 	case "refresh":
-		return ticketReply(s.Refresh(r.Ticket))
+		out.Ticket = new(spec.Ticket)
+		*out.Ticket, err = s.Refresh(r.Ticket)
 	case "revoke":
-		return doneReply(s.Revoke(ctx, r.Ticket))
+		out.Done, err = s.Revoke(ctx, r.Ticket)
 	case "kick":
-		return doneReply(s.Kick(ctx, r.Peer))
+		out.Done, err = s.Kick(ctx, r.Peer)
 	case "dead":
-		return doneReply(s.Bury(r.Dead))
+		out.Done, err = s.Bury(r.Dead)
+	default:
+		err = fmt.Errorf("unknown request %q", r.Request)
 	}
-	return wire.Reply{Error: fmt.Sprintf("unknown request %q", r.Request)}
-}
-
-// ticketReply returns the reply with a ticket or an error.
-func ticketReply(t spec.Ticket, err error) wire.Reply {
-	if err != nil {
-		return wire.Reply{Error: err.Error()}
-	}
-	return wire.Reply{Ticket: &t}
-}
-
-// doneReply returns the reply with a description or an error.
-func doneReply(text string, err error) wire.Reply {
-	if err != nil {
-		return wire.Reply{Error: err.Error()}
-	}
-	return wire.Reply{Done: text}
+	return out, err
 }
 
 // Responder answers requests on a control socket. It must be safe for concurrent use.
 type Responder interface {
-	// Answer returns the reply to a request line.
-	Answer(ctx context.Context, line []byte) wire.Reply
+	// Answer returns the reply to a request that has been checked. With an error the client gets only
+	// its text.
+	Answer(ctx context.Context, r wire.Request) (wire.Reply, error)
 	// End ends the peer. It is called after the reply to stop has been sent.
 	End()
+}
+
+// answer returns the reply to the line of a request.
+func answer(ctx context.Context, by Responder, line []byte) (out wire.Reply) {
+	r, err := wire.DecodeRequest(line)
+	if err == nil {
+		out, err = by.Answer(ctx, r)
+	}
+	if err != nil {
+		return wire.Reply{Error: err.Error()}
+	}
+	return out
 }
 
 // End implements Responder.
@@ -171,13 +163,13 @@ func (c *Control) serve(conn net.Conn) {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, ScalePeriod)
 	defer cancel()
-	r := c.by.Answer(ctx, line)
-	answer, err := wire.Encode(r)
+	r := answer(ctx, c.by, line)
+	text, err := wire.Encode(r)
 	if err != nil {
 		return
 	}
 	_ = conn.SetDeadline(time.Now().Add(ControlPeriod)) // the answer may have taken long
-	_, _ = conn.Write(answer)
+	_, _ = conn.Write(text)
 	if r.Stopping {
 		// The client closes the connection once all peers have answered. If this peer ended
 		// earlier, peers without the stop request would report it as lost.

@@ -118,7 +118,7 @@ func FuzzControlDecoders(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := testServices().Answer(t.Context(), b)
+		r := answer(t.Context(), testServices(), b)
 		if set := []bool{r.Status != nil, r.Stopping, r.Scaling != "", r.Ticket != nil, r.Done != "", r.Error != ""}; countTrue(set) != 1 {
 			t.Errorf("answer %+v has not exactly one field", r)
 		}

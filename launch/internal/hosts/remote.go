@@ -290,15 +290,11 @@ func (r *remote) serve() {
 }
 
 // Answer implements ctl.Responder. It forwards the request to the peer and waits for its answer.
-func (p *remote) Answer(ctx context.Context, line []byte) wire.Reply {
-	what, err := wire.DecodeRequest(line)
-	switch {
-	case err != nil:
-		return wire.Reply{Error: err.Error()}
+func (p *remote) Answer(ctx context.Context, what wire.Request) (wire.Reply, error) {
 	// The server of the socket calls end after this answer, and end asks the peer to leave. So the
 	// request itself is not forwarded.
-	case what.Request == "stop":
-		return wire.Reply{Stopping: true, Grace: p.h.grace}
+	if what.Request == "stop" {
+		return wire.Reply{Stopping: true, Grace: p.h.grace}, nil
 	}
 	answer := make(chan wire.Reply, 1)
 	p.asking.Lock()
@@ -318,9 +314,9 @@ func (p *remote) Answer(ctx context.Context, line []byte) wire.Reply {
 	p.h.send(wire.Message{To: p.index, Order: wire.Order{Ask: &wire.AskOrder{Seq: seq, Request: what}}})
 	select {
 	case r := <-answer:
-		return r
+		return r, nil
 	case <-ctx.Done():
-		return wire.Reply{Error: fmt.Sprintf("host %s does not answer", p.h.Name)}
+		return wire.Reply{}, fmt.Errorf("host %s does not answer", p.h.Name)
 	}
 }
 

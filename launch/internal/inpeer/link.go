@@ -225,7 +225,7 @@ func (l *Link) Describe(info wire.ProgramInfo, learn func(wire.DirectoryUpdate))
 	l.mu.Lock()
 	l.onDirectory = learn
 	l.mu.Unlock()
-	l.Post(wire.Message{ProgramMessage: wire.ProgramMessage{Program: &info}}, wire.Result)
+	l.Post(wire.Message{Program: &info}, wire.Result)
 }
 
 // watchFound registers f for members that the launcher finds from now on.

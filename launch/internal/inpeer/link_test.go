@@ -458,14 +458,9 @@ func TestServiceErrors(t *testing.T) {
 	}
 	s.Revoke = func(context.Context, string) (string, error) { return "", errors.New("no such ticket") }
 	s.Kick = func(context.Context, string) (string, error) { return "", errors.New("no such peer") }
-	for line, want := range map[string]string{
-		`{"request":"scale","peers":2}`:         "has ended",
-		`{"request":"ticket","valid_ms":10000}`: "no member",
-		`{"request":"revoke","ticket":"x"}`:     "no such ticket",
-		`{"request":"kick","peer":"x"}`:         "no such peer",
-	} {
-		if r := s.Answer(t.Context(), []byte(line)); !strings.Contains(r.Error, want) {
-			t.Errorf("%s: %+v", line, r)
+	for what, want := range map[string]string{"scale": "has ended", "ticket": "no member", "revoke": "no such ticket", "kick": "no such peer"} {
+		if r, err := s.Answer(t.Context(), wire.Request{Request: what}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %+v, %v", what, r, err)
 		}
 	}
 }

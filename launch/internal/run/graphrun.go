@@ -99,7 +99,7 @@ func (g *graphRun) introduce(c *child, info wire.ProgramInfo) {
 	// A call names its method by its number in the graph, so the caller and the service must have
 	// built the same graph.
 	if info.Digest() != g.digest {
-		c.Send(wire.Message{ProgramMessage: wire.ProgramMessage{Directory: &wire.DirectoryUpdate{Refused: "it runs another version of the program, or with other arguments"}}})
+		c.Send(wire.Message{Directory: &wire.DirectoryUpdate{Refused: "it runs another version of the program, or with other arguments"}})
 		return
 	}
 	hosts := g.procs.hosts
@@ -109,7 +109,7 @@ func (g *graphRun) introduce(c *child, info wire.ProgramInfo) {
 			u.Services = append(u.Services, g.locations[i])
 		}
 	}
-	c.Send(wire.Message{ProgramMessage: wire.ProgramMessage{Directory: &u}})
+	c.Send(wire.Message{Directory: &u})
 	c.program = true
 }
 
@@ -221,7 +221,7 @@ func (g *graphRun) tell(i int) {
 	}
 	for c := range g.procs.all() {
 		if c.program {
-			c.Send(wire.Message{ProgramMessage: wire.ProgramMessage{Directory: &wire.DirectoryUpdate{Services: []wire.ServiceEntry{g.locations[i]}}}})
+			c.Send(wire.Message{Directory: &wire.DirectoryUpdate{Services: []wire.ServiceEntry{g.locations[i]}}})
 		}
 	}
 }

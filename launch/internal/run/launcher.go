@@ -46,18 +46,14 @@ func (c calls) do(ctx context.Context, f func()) bool {
 type launcherServices struct{ r *runner }
 
 // Answer implements ctl.Responder.
-func (l launcherServices) Answer(ctx context.Context, line []byte) (out wire.Reply) {
-	what, err := wire.DecodeRequest(line)
-	switch {
-	case err != nil:
-		return wire.Reply{Error: err.Error()}
-	case what.Request != "stop":
-		return wire.Reply{Error: fmt.Sprintf("unknown request %q", what.Request)}
+func (l launcherServices) Answer(ctx context.Context, what wire.Request) (out wire.Reply, err error) {
+	if what.Request != "stop" {
+		return out, fmt.Errorf("unknown request %q", what.Request)
 	}
 	if !l.r.calls.do(ctx, func() { out = wire.Reply{Stopping: true, Grace: l.r.o.Grace, PIDs: l.r.procs.pids()} }) {
-		return wire.Reply{Error: "it has not started its peers yet, or they have ended"}
+		return out, errors.New("it has not started its peers yet, or they have ended")
 	}
-	return out
+	return out, nil
 }
 
 // End implements ctl.Responder. The connection to the client has ended, so this does not wait for it.

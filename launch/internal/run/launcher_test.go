@@ -11,6 +11,7 @@ import (
 
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/sink"
+	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/launch/spec"
 )
 
@@ -47,18 +48,16 @@ func TestRunOfATakenName(t *testing.T) {
 func TestLauncherServices(t *testing.T) {
 	r := &runner{o: &spec.Options{Job: testJob(t)}, calls: newCalls()}
 	s := launcherServices{r}
-	for _, line := range []string{"{", `{"request":"status"}`} {
-		if got := s.Answer(t.Context(), []byte(line)); got.Error == "" {
-			t.Errorf("%s: %+v", line, got)
-		}
+	if got, err := s.Answer(t.Context(), wire.Request{Request: "status"}); err == nil {
+		t.Errorf("status: %+v", got)
 	}
 	hasty, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := s.Answer(hasty, []byte(`{"request":"stop"}`)); got.Error == "" || got.Stopping {
+	if got, err := s.Answer(hasty, wire.Request{Request: "stop"}); err == nil || got.Stopping {
 		t.Errorf("before the loop: %+v", got)
 	}
 	close(r.calls.over)
-	if got := s.Answer(t.Context(), []byte(`{"request":"stop"}`)); got.Error == "" || got.Stopping {
+	if got, err := s.Answer(t.Context(), wire.Request{Request: "stop"}); err == nil || got.Stopping {
 		t.Errorf("after the loop: %+v", got)
 	}
 	s.End()

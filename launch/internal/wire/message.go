@@ -65,7 +65,11 @@ type Message struct {
 	// Known is the information that later peers need to find the group.
 	Known *Known `json:"known,omitempty"`
 
-	ProgramMessage
+	// Program is the first message of a process of a Program. Directory is the answer, and reports changes.
+	Program   *ProgramInfo     `json:"program,omitempty"`
+	Directory *DirectoryUpdate `json:"directory,omitempty"`
+	// Serving reports that a service accepts calls.
+	Serving *ServingNode `json:"serving,omitempty"`
 
 	// Start is the launcher's answer to hello: the order that says how to join.
 	Start *StartOrder `json:"start,omitempty"`
@@ -85,15 +89,6 @@ type Message struct {
 	Pass *Pass `json:"pass,omitempty"`
 	// Found has the peers that were announced under the ticket's key. They are not authenticated.
 	Found []elastic.Member `json:"found,omitempty"`
-}
-
-// ProgramMessage is the part of a message that belongs to the processes of a Program.
-type ProgramMessage struct {
-	// Program is the first message of a process. Directory is the answer, and reports changes.
-	Program   *ProgramInfo     `json:"program,omitempty"`
-	Directory *DirectoryUpdate `json:"directory,omitempty"`
-	// Serving reports that a service accepts calls.
-	Serving *ServingNode `json:"serving,omitempty"`
 }
 
 // Pass is the launcher's signature of the ID of one of its peers, which gives the right to join.
