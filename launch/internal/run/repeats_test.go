@@ -121,7 +121,11 @@ func TestRepeatsAreBounded(t *testing.T) {
 		t.Errorf("%d bytes, ended %v", len(text), ended)
 	}
 	for _, bad := range []wire.RetryOrder{{Step: -1}, {More: -1}, {Samples: make([]int, wire.MaxRetrySamples+1)}, {Of: make([]string, wire.MaxRetryOf+1)}} {
-		if (wire.Message{Retry: &bad}).Check() == nil {
+		line, err := wire.Encode(wire.Message{Retry: &bad})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := wire.DecodeMessage(line); err == nil {
 			t.Errorf("%+v is accepted", bad)
 		}
 	}

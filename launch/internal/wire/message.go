@@ -186,8 +186,8 @@ func DecodeMessage(line []byte) (Message, error) {
 	if err := json.Unmarshal(line, &m); err != nil {
 		return Message{}, fmt.Errorf("launch: decode message: %w", err)
 	}
-	if err := m.Check(); err != nil {
-		return Message{}, err
+	if err := m.check(); err != nil {
+		return Message{}, fmt.Errorf("launch: decode message: %w", err)
 	}
 	return m, nil
 }
@@ -209,61 +209,41 @@ func countSet(of any) (n int) {
 	return n
 }
 
-// Check returns the error for which DecodeMessage refuses m.
-func (m Message) Check() error {
-	// Readers switch on the field that is set, so exactly one field must be set.
+// check returns the error for which DecodeMessage refuses m: every number, list and key that a reader
+// relies on is bounded.
+func (m Message) check() error {
 	kinds := m
 	kinds.To, kinds.PID = 0, 0
-	if set := countSet(kinds); set != 1 {
-		return fmt.Errorf("launch: decode message: %d fields, want one: use the same version of elrun everywhere", set)
-	}
-	// Check the values that a reader uses as an index, a count or a signal.
-	if m.To < 0 || m.To >= spec.MaxPeers+spec.MaxNodes {
-		return fmt.Errorf("launch: decode message: peer %d, want 0 to %d", m.To, spec.MaxPeers+spec.MaxNodes-1)
-	}
-	if err := cmp.Or(m.Order.check(), m.Report.check()); err != nil {
-		return fmt.Errorf("launch: decode message: %w", err)
-	}
-	// Then bound every list and every key that a reader relies on.
+	set := countSet(kinds)
 	for _, members := range m.members() {
 		if err := checkMembers(members); err != nil {
-			return fmt.Errorf("launch: decode message: %w", err)
+			return err
 		}
 	}
-	if m.Start != nil && len(m.Start.Pass) != 0 && len(m.Start.Pass) != passSize {
-		return fmt.Errorf("launch: decode message: the launcher's signature of the peer's ID has %d bytes, want %d", len(m.Start.Pass), passSize)
-	}
-	if m.Pass != nil && len(m.Pass.Signature) != passSize {
-		return fmt.Errorf("launch: decode message: the launcher's signature of the peer's ID has %d bytes, want %d", len(m.Pass.Signature), passSize)
-	}
-	if m.Retry != nil {
-		if err := m.Retry.check(); err != nil {
-			return fmt.Errorf("launch: decode message: %w", err)
-		}
-	}
-	if m.Known != nil && len(m.Known.Tickets) > MaxTickets {
-		return fmt.Errorf("launch: decode message: %d tickets, at most %d", len(m.Known.Tickets), MaxTickets)
-	}
-	if m.Start != nil && len(m.Start.HostKey) != 0 && len(m.Start.HostKey) != p2p.HostKeySize {
-		return fmt.Errorf("launch: decode message: the host key has %d bytes, want %d", len(m.Start.HostKey), p2p.HostKeySize)
-	}
-	return m.checkProgram()
-}
-
-// checkProgram is check for the messages of a Program.
-func (m Message) checkProgram() (err error) {
 	switch {
+	// Readers switch on the field that is set, so exactly one field must be set.
+	case set != 1:
+		return fmt.Errorf("%d fields, want one: use the same version of elrun everywhere", set)
+	case m.To < 0 || m.To >= spec.MaxPeers+spec.MaxNodes:
+		return fmt.Errorf("peer %d, want 0 to %d", m.To, spec.MaxPeers+spec.MaxNodes-1)
+	case m.Start != nil && len(m.Start.Pass) != 0 && len(m.Start.Pass) != passSize:
+		return fmt.Errorf("the launcher's signature of the peer's ID has %d bytes, want %d", len(m.Start.Pass), passSize)
+	case m.Start != nil && len(m.Start.HostKey) != 0 && len(m.Start.HostKey) != p2p.HostKeySize:
+		return fmt.Errorf("the host key has %d bytes, want %d", len(m.Start.HostKey), p2p.HostKeySize)
+	case m.Pass != nil && len(m.Pass.Signature) != passSize:
+		return fmt.Errorf("the launcher's signature of the peer's ID has %d bytes, want %d", len(m.Pass.Signature), passSize)
+	case m.Known != nil && len(m.Known.Tickets) > MaxTickets:
+		return fmt.Errorf("%d tickets, at most %d", len(m.Known.Tickets), MaxTickets)
+	case m.Retry != nil:
+		return m.Retry.check()
 	case m.Program != nil:
-		err = m.Program.Check()
+		return m.Program.Check()
 	case m.Directory != nil:
-		err = m.Directory.check()
+		return m.Directory.check()
 	case m.Serving != nil:
-		err = m.Serving.check()
+		return m.Serving.check()
 	}
-	if err != nil {
-		return fmt.Errorf("launch: decode message: %w", err)
-	}
-	return nil
+	return cmp.Or(m.Order.check(), m.Report.check())
 }
 
 // MaxNote is the maximum length of a note, in bytes.
