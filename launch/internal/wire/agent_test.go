@@ -85,7 +85,7 @@ func TestAgentMessagesAreFlat(t *testing.T) {
 
 func TestBadAgentMessages(t *testing.T) {
 	for _, line := range []string{"", "{", "{}", `{"need":true,"look":true}`, `{"i":-1,"need":true}`, `{"i":9999,"need":true}`,
-		`{"out":{"to":2}}`, `{"out":{"to":-1}}`, `{"spawn":{"peers":0}}`, `{"signal":{"signal":0}}`, `{"i":3,"dead":"x","look":true}`} {
+		`{"out":{"to":2}}`, `{"out":{"to":-1}}`, `{"spawn":{"peers":0}}`, `{"probe":[]}`, `{"found":[]}`, `{"signal":{"signal":0}}`, `{"i":3,"dead":"x","look":true}`} {
 		if f, err := DecodeMessage([]byte(line)); err == nil {
 			t.Errorf("%s: %+v, no error", line, f)
 		}

@@ -202,6 +202,7 @@ func countSet(of any) (n int) {
 		switch f := v.Field(i); {
 		case v.Type().Field(i).Anonymous:
 			n += countSet(f.Interface())
+		case f.Kind() == reflect.Slice && f.Len() == 0: // an empty list is not written
 		case !f.IsZero():
 			n++
 		}
