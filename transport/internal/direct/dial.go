@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -121,13 +122,19 @@ func connectMore(ctx context.Context, to Target, first net.Conn) []net.Conn {
 func present(sock net.Conn, socks []net.Conn, t Ticket, cfg *tls.Config) (*Conn, error) {
 	// Each connection states the number of connections: the acceptor does not know which of them
 	// comes first.
+	var lead []byte
 	for i, s := range socks {
 		if err := checkUser(s); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrProof, err)
 		}
-		if _, err := s.Write(greeting(&t, i, len(socks))); err != nil {
+		lead = greeting(&t, i, len(socks))
+		if isUnix(s) {
+			break // it goes in one write with the proof
+		}
+		if _, err := s.Write(lead); err != nil {
 			return nil, err
 		}
+		lead = nil
 	}
 	c := newConn(sock)
 	if cfg != nil && !isUnix(sock) {
@@ -135,11 +142,15 @@ func present(sock net.Conn, socks []net.Conn, t Ticket, cfg *tls.Config) (*Conn,
 			return nil, err
 		}
 	}
-	if _, err := c.Write(t.proof(dialLabel)); err != nil {
+	if _, err := c.Write(append(lead, t.proof(dialLabel)...)); err != nil {
 		return nil, err
 	}
 	// The other side's proof is the last step: without it the connection may lead to an impostor.
-	answer, err := t.check(c, answers()...)
+	var from io.Reader = c
+	if isUnix(sock) {
+		from = sock // without busy-polling: the acceptor needs a processor of this host
+	}
+	answer, err := t.check(from, answers()...)
 	if err == nil && answer > 0 {
 		err = Refusal(answer)
 	}

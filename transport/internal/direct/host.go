@@ -55,7 +55,7 @@ var ErrNoKey = errors.New("there is no key of the host")
 // greeting on to a third process, and on all that the greeting says.
 func (h *Host) ticket(number [numberSize]byte, claim, to string) Ticket {
 	t := Ticket{Number: number, Key: h.Key, claim: claim}
-	t.Key = [keySize]byte(t.proof(fmt.Sprintf("%s %x %q %q", hostLabel, number, claim, to)))
+	t.Key = [keySize]byte(t.proof(hostLabel + string(number[:]) + claim + to)) // the claim has its length
 	return t
 }
 

@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -305,23 +306,25 @@ func (p *Port) receiveHost(sock net.Conn, number [numberSize]byte) {
 
 // welcome reads the claim and the proof of a stream, and answers. It fails if the stream is refused.
 func (p *Port) welcome(sock net.Conn, number [numberSize]byte) (claim string, err error) {
-	claim, err = readClaim(sock)
+	in := bufio.NewReaderSize(sock, 2+255+proofSize) // the dialler sends no more before the answer
+	claim, err = readClaim(in)
 	if err != nil {
 		return "", err
 	}
-	t := NewTicket() // nobody can prove that he holds its key
+	var t Ticket
 	timer := time.NewTimer(keyTime)
 	defer timer.Stop()
 	select {
 	case <-p.serving:
 		t = p.host.ticket(number, claim, p.id)
 	case <-timer.C:
+		t = NewTicket() // nobody can prove that he holds its key
 	case <-p.done:
 		return "", net.ErrClosed
 	}
 	// This answer is no proof: a dialler with another key learns that it has to take another way.
 	answer := make([]byte, proofSize)
-	_, err = t.check(sock, dialLabel)
+	_, err = t.check(in, dialLabel)
 	if err == nil {
 		refusal := p.host.Admit(claim[2:])
 		answer = t.proof(answers()[refusal])
@@ -335,13 +338,13 @@ func (p *Port) welcome(sock net.Conn, number [numberSize]byte) (claim string, er
 }
 
 // readClaim reads the claim that follows hostStream in a greeting.
-func readClaim(sock net.Conn) (string, error) {
+func readClaim(in io.Reader) (string, error) {
 	b := make([]byte, 2+255)
-	if _, err := io.ReadFull(sock, b[:2]); err != nil {
+	if _, err := io.ReadFull(in, b[:2]); err != nil {
 		return "", err
 	}
 	b = b[:2+int(b[1])]
-	_, err := io.ReadFull(sock, b[2:])
+	_, err := io.ReadFull(in, b[2:])
 	return string(b), err
 }
 
