@@ -89,7 +89,7 @@ func gradientWalk() walk {
 		{"trainer", "Batch", "Done", "the model says which elements of a gradient are complete", ""},
 		{"trainer", "reduction", "ready", "starts every bucket that is complete", ""},
 		{"trainer", "floatAccumulator", "reduce", "starts the non-blocking AllReduce of the bucket", ""},
-		{"trainer", "try", "exchange", "waits for the sums of all buckets, and reduces the commit record", ""},
+		{"trainer", "try", "awaitReports", "waits for the sums of all buckets, and reduces the commit record", ""},
 		{"trainer", "job", "commit", "the commit record is complete, so all contributions are in", ""},
 		{"trainer", "openStep", "conclude", "turns the sums into the mean gradient", ""},
 		{"trainer", "state", "commit", "calls Optimizer.Update for the parameters that were not updated early", ""},
@@ -114,12 +114,12 @@ func deathWalk() walk {
 func joinWalk() walk {
 	return walk{"join", "A join, from the ticket to the first share", []stop{
 		{"launch/internal/inpeer", "identity", "findAdmission", "a ticket gets the peer past the gate of a member", ""},
-		{"elastic", "joinState", "run", "offers itself to the members", ""},
+		{"elastic", "follower", "run", "offers itself to the members", ""},
 		{"elastic", "requestServer", "consider", "compares settings, and asks the judge whether steps get shorter", ""},
-		{"elastic", "admission", "approve", "an approved peer is proposed for the next view", ""},
-		{"elastic", "joiner", "apply", "copies the state from several members while they go on", ""},
+		{"elastic", "admitter", "approve", "an approved peer is proposed for the next view", ""},
+		{"elastic", "joiner", "copyAndFollow", "copies the state from several members while they go on", ""},
 		{"elastic/member", "proposer", "decide", "a quorum has accepted the view with the newcomer", ""},
-		{"elastic", "heldState", "level", "brings the newcomer to the committed step", ""},
+		{"elastic", "heldState", "synchronize", "brings the newcomer to the committed step", ""},
 		{"trainer", "job", "enter", "the newcomer gets its first share", ""},
 	}}
 }
