@@ -22,8 +22,7 @@ const (
 // after an error with which all further attempts would end, too. An attempt that succeeds or lasts
 // longer than longestPause resets the pause.
 func retryJoin(ctx context.Context, t *terminal, attempt func(context.Context) error) error {
-	pause := firstPause
-	for {
+	for pauses := (pause.Backoff{First: firstPause, Last: longestPause}); ; {
 		begun := time.Now()
 		err := attempt(ctx)
 		if ctx.Err() != nil || isPermanent(err) {
@@ -31,16 +30,16 @@ func retryJoin(ctx context.Context, t *terminal, attempt func(context.Context) e
 		}
 		// The job was found, so earlier failures no longer count.
 		if err == nil || time.Since(begun) > longestPause {
-			pause = firstPause
+			pauses.Reset()
 		}
 		// After a job has finished retryJoin continues, so that this machine joins the next job of
 		// the ticket file, too.
 		report(t.stderr, err)
-		fmt.Fprintf(t.stderr, "elrun: join --forever tries again in %v\n", pause)
-		if err := t.wait(ctx, pause); err != nil {
+		wait := pauses.Next()
+		fmt.Fprintf(t.stderr, "elrun: join --forever tries again in %v\n", wait)
+		if err := t.wait(ctx, wait); err != nil {
 			return err
 		}
-		pause = min(2*pause, longestPause)
 	}
 }
 

@@ -85,7 +85,7 @@ func (c *callers) conn(ctx context.Context, service string) (*rpc.Conn, error) {
 	}
 	// The service may be starting or restarting: retry until it answers, has ended for good, or
 	// ctx ends.
-	for wait := firstRedial; ; wait = min(2*wait, longRedial) {
+	for again := (pause.Backoff{First: firstRedial, Last: longRedial}); ; {
 		// ErrRefused, errGone and errNoService are final: another attempt would have the same
 		// result.
 		conn, err := c.connect(ctx, service)
@@ -95,7 +95,7 @@ func (c *callers) conn(ctx context.Context, service string) (*rpc.Conn, error) {
 		case ctx.Err() != nil, errors.Is(err, rpc.ErrRefused), errors.Is(err, errGone), errors.Is(err, errNoService):
 			return nil, fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
-		if ended := pause.For(ctx, wait); ended != nil {
+		if ended := again.Wait(ctx); ended != nil {
 			return nil, fmt.Errorf("%w: %w (%w)", ErrUnreachable, ended, err)
 		}
 	}
