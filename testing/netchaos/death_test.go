@@ -43,10 +43,6 @@ func TestElrunKilled(t *testing.T) {
 // Half of the members are on another host, and all of them are killed. Their elrun lives and knows that they are dead, so the others
 // go on, whichever half has begun the job.
 func TestHalfDies(t *testing.T) {
-	if !process.Obituaries {
-		t.Log("left out: it needs a launcher that obeys launch/internal/job")
-		return
-	}
 	for _, n := range []int{1, 2} {
 		for dead := range 2 {
 			t.Run(fmt.Sprintf("%d of %d, of host %d", n, 2*n, dead), func(t *testing.T) { halfDies(t, n, dead) })

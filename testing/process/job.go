@@ -9,9 +9,6 @@ import (
 	"time"
 )
 
-// Obituaries tells whether a launcher tells the members of other launchers of deaths. Until then tests leave out what needs that.
-const Obituaries = false
-
 // endPeriod is the time that processes have to print their stacks, and to end after SIGKILL.
 const endPeriod = 3 * time.Second
 

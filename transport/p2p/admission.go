@@ -55,6 +55,8 @@ type admission struct {
 	// onVersion is Config.OnVersion; refused limits it to one call, because anybody can connect.
 	onVersion func(error)
 	refused   sync.Once
+	// onObituaries is Config.OnObituaries.
+	onObituaries func([]Obituary) bool
 
 	// mu guards the fields below.
 	mu     sync.Mutex
@@ -114,11 +116,17 @@ func (a *admission) acceptStream(s network.Stream) {
 	_ = handler(name, s)
 }
 
-// acceptStranger handles the stream of a stranger, which may carry only a proof. It resets any
+// acceptStranger handles the stream of a stranger, which may carry only a proof or obituaries. It resets any
 // other stream at once: the opener may be a member that was not introduced to this host yet, and
 // then tries again.
 func (a *admission) acceptStranger(s network.Stream) {
 	got, err := readProposal(s)
+	if err == nil && got == obituaryProtocol && a.onObituaries != nil {
+		if _, err = s.Write(proposalOf(got)); err == nil {
+			a.tasks.handle(a.acceptObituaries)(s)
+			return
+		}
+	}
 	if err == nil && !strings.HasPrefix(string(got), provePrefix) {
 		err = fmt.Errorf("a stranger proposed %s", got)
 	}

@@ -27,6 +27,10 @@ type Config struct {
 	// OnVersion is called when the first newcomer of another version was refused, with an error that
 	// wraps ErrVersion. It may be nil.
 	OnVersion func(error)
+	// OnObituaries is called with the obituaries that anybody may bring, and returns true if all are true
+	// and the group knows of them now. It checks the signatures. Several goroutines may call it at once.
+	// Nil refuses.
+	OnObituaries func([]Obituary) bool
 	// Path is the kind of connection that carries data:
 	//
 	//   - "auto" (also ""): the best kind that exists for each peer;

@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/crypto"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
+	"github.com/libp2p/go-libp2p/core/sec"
 	"github.com/libp2p/go-libp2p/p2p/muxer/yamux"
 	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
 	libp2ptls "github.com/libp2p/go-libp2p/p2p/security/tls"
@@ -38,15 +41,15 @@ type Greeting struct {
 // close the connection after a while. The error names the step that failed; the fields of g from
 // earlier steps are valid.
 func Greet(ctx context.Context, addr string) (g Greeting, err error) {
-	network, address := "tcp", addr
+	kind, address := "tcp", addr
 	if strings.HasPrefix(addr, "/") {
-		if network, address, err = dialArgs(addr); err != nil {
+		if kind, address, err = dialArgs(addr); err != nil {
 			return g, err
 		}
 	}
 	var d net.Dialer
 	begun := time.Now()
-	conn, err := d.DialContext(ctx, network, address)
+	conn, err := d.DialContext(ctx, kind, address)
 	if err != nil {
 		return g, err
 	}
@@ -63,65 +66,32 @@ func Greet(ctx context.Context, addr string) (g Greeting, err error) {
 	return g, g.shake(ctx, conn)
 }
 
-// dialArgs returns the network and the address of a multiaddr, in the form that net.Dial takes. It
+// dialArgs returns the kind of network and the address of a multiaddr, in the form that net.Dial takes. It
 // fails for relayed addresses and for QUIC.
-func dialArgs(text string) (network, address string, err error) {
+func dialArgs(text string) (kind, address string, err error) {
 	a, err := multiaddr.NewMultiaddr(text)
 	if err != nil {
 		return "", "", fmt.Errorf("address %q: %w", text, err)
 	}
-	network, address, err = manet.DialArgs(a)
+	kind, address, err = manet.DialArgs(a)
 	switch {
 	case err != nil:
 		return "", "", fmt.Errorf("address %s: %w", text, err)
-	case isRelayed(a) || !strings.HasPrefix(network, "tcp"):
+	case isRelayed(a) || !strings.HasPrefix(kind, "tcp"):
 		return "", "", fmt.Errorf("address %s: not over TCP", text)
 	}
-	return network, address, nil
+	return kind, address, nil
 }
 
-// shake makes the security handshake on a connection and negotiates the protocol of newcomers. The
-// steps are the steps of a dial by libp2p, one by one, so that the error names the step that
-// failed: TCP, multistream-select, TLS, yamux, the prove protocol. It makes a key for this
-// connection only, because Greet does not join the job.
+// shake makes the security handshake on a connection and negotiates the protocol of newcomers.
 func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
-	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	v, err := visit(ctx, conn, "") // "" accepts any peer ID
+	g.ID, g.Handshake = v.id, v.handshake
 	if err != nil {
-		return fmt.Errorf("make a key: %w", err)
+		return err
 	}
-	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: muxer()}}
-	t, err := libp2ptls.New(libp2ptls.ID, key, muxers)
-	if err != nil {
-		return fmt.Errorf("make TLS: %w", err)
-	}
-	begun := time.Now()
-	if _, err := multistream.SelectOneOf([]protocol.ID{libp2ptls.ID}, conn); err != nil {
-		return fmt.Errorf("the program that listens there does not speak libp2p: %w", err)
-	}
-	secured, err := t.SecureOutbound(ctx, conn, "") // "" accepts any peer ID
-	if err != nil {
-		return fmt.Errorf("TLS handshake: %w", err)
-	}
-	defer secured.Close()
-	g.ID, g.Handshake = elastic.ID(secured.RemotePeer().String()), time.Since(begun)
-	// The multiplexer is agreed on within the TLS handshake (ALPN).
-	if secured.ConnState().StreamMultiplexer != yamux.ID {
-		return errors.New("the member does not accept yamux, over which elrun opens streams: is it an elrun of another version?")
-	}
-	streams, err := muxer().NewConn(secured, false, nil)
-	if err != nil {
-		return fmt.Errorf("open streams: %w", err)
-	}
-	defer streams.Close()
-	s, err := streams.OpenStream(ctx)
-	if err != nil {
-		return fmt.Errorf("open a stream: %w", err)
-	}
-	defer s.Reset()
-	if _, err := s.Write(proposalOf(proveProtocol)); err != nil {
-		return fmt.Errorf("the member admits no newcomers: %w", err)
-	}
-	switch got, err := readProposal(s); {
+	defer v.close()
+	switch got, err := v.propose(proveProtocol); {
 	case err != nil:
 		return fmt.Errorf("the member admits no newcomers: %w", err)
 	case strings.HasPrefix(string(got), provePrefix) && got != proveProtocol:
@@ -131,4 +101,74 @@ func (g *Greeting) shake(ctx context.Context, conn net.Conn) error {
 	}
 	g.Open = true
 	return nil
+}
+
+// visitor is the connection of a process outside of the job to a member, with one stream.
+type visitor struct {
+	id        elastic.ID    // of the member; the handshake has proven that the member holds its key
+	handshake time.Duration // time of the security handshake
+	secured   sec.SecureConn
+	streams   network.MuxedConn
+	stream    network.MuxedStream
+}
+
+// visit makes the security handshake with the peer want, or any peer if want is "", and opens a stream.
+// The steps are the steps of a dial by libp2p, one by one, so that the error names the step that
+// failed: multistream-select, TLS, yamux. It makes a key for this connection only, because the process
+// does not join the job. After an error the fields of earlier steps are valid, and nothing is open but
+// conn.
+func visit(ctx context.Context, conn net.Conn, want peer.ID) (v visitor, err error) {
+	key, _, err := crypto.GenerateEd25519Key(rand.Reader)
+	if err != nil {
+		return v, fmt.Errorf("make a key: %w", err)
+	}
+	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: muxer()}}
+	t, err := libp2ptls.New(libp2ptls.ID, key, muxers)
+	if err != nil {
+		return v, fmt.Errorf("make TLS: %w", err)
+	}
+	// The listener offers TLS, Noise or both; a host with Config.Security "noise" fails here.
+	begun := time.Now()
+	if _, err := multistream.SelectOneOf([]protocol.ID{libp2ptls.ID}, conn); err != nil {
+		return v, fmt.Errorf("the program that listens there does not speak libp2p: %w", err)
+	}
+	if v.secured, err = t.SecureOutbound(ctx, conn, want); err != nil {
+		return v, fmt.Errorf("TLS handshake: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			v.close()
+		}
+	}()
+	v.id, v.handshake = elastic.ID(v.secured.RemotePeer().String()), time.Since(begun)
+	// The multiplexer is agreed on within the TLS handshake (ALPN).
+	if v.secured.ConnState().StreamMultiplexer != yamux.ID {
+		return v, errors.New("the member does not accept yamux, over which elrun opens streams: is it an elrun of another version?")
+	}
+	if v.streams, err = muxer().NewConn(v.secured, false, nil); err != nil {
+		return v, fmt.Errorf("open streams: %w", err)
+	}
+	if v.stream, err = v.streams.OpenStream(ctx); err != nil {
+		return v, fmt.Errorf("open a stream: %w", err)
+	}
+	return v, nil
+}
+
+// propose proposes a protocol on the stream, and returns the answer.
+func (v visitor) propose(p protocol.ID) (protocol.ID, error) {
+	if _, err := v.stream.Write(proposalOf(p)); err != nil {
+		return "", err
+	}
+	return readProposal(v.stream)
+}
+
+// close ends the stream and the connection.
+func (v visitor) close() {
+	if v.stream != nil {
+		_ = v.stream.Reset()
+	}
+	if v.streams != nil {
+		_ = v.streams.Close()
+	}
+	_ = v.secured.Close()
 }

@@ -84,7 +84,7 @@ func listen(ctx context.Context, cfg Config) (*Host, error) {
 	h.throttle = newThrottle(h.tasks.closed())
 	h.conns = &conns{gate: newGate(id), tasks: h.tasks, handshakes: newHandshakes()}
 	h.listener = &listener{conns: h.conns, ports: newPortMap(cfg.gateway)}
-	h.admission = &admission{conns: h.conns, throttle: h.throttle, strangers: &strangers{expel: h.conns.expel}, onVersion: cfg.OnVersion}
+	h.admission = &admission{conns: h.conns, throttle: h.throttle, strangers: &strangers{expel: h.conns.expel}, onVersion: cfg.OnVersion, onObituaries: cfg.OnObituaries}
 	h.proving = &proving{busy: make(map[peer.ID]chan struct{})}
 	if cfg.Admission != nil {
 		h.SetAdmission(cfg.Admission)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/printable"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/transport/p2p"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
@@ -191,14 +193,38 @@ func rootOf(v elastic.View) string {
 }
 
 // bury tells the group that peers are certainly dead. An error means that this process is no member,
-// and so cannot pass it on.
+// and so cannot pass it on. If it is about to become one, it knows of the deaths by then.
 func (ad *admission) bury(ids []elastic.ID) (string, error) {
 	g := ad.currentGroup()
+	if g != nil {
+		for _, id := range ids {
+			g.Admin().Dead(id)
+		}
+	}
 	if g == nil || g.View().Rank(g.Self().ID) < 0 {
 		return "", errors.New("this peer is no member of the job")
 	}
-	for _, id := range ids {
-		g.Admin().Dead(id)
-	}
 	return fmt.Sprintf("%s dead", printable.Plural(len(ids), "peer is", "peers are")), nil
+}
+
+// onObituaries implements p2p.Config.OnObituaries. A member that has left the view since is no obstacle.
+func (ad *admission) onObituaries(all []p2p.Obituary) bool {
+	g := ad.currentGroup()
+	if g == nil {
+		return false
+	}
+	v := g.View()
+	var dead []elastic.ID
+	for _, o := range all {
+		rank := v.Rank(o.ID)
+		if rank < 0 {
+			continue
+		}
+		if !wire.IsDeath(v.Members[rank], o) {
+			return false
+		}
+		dead = append(dead, o.ID)
+	}
+	_, err := ad.bury(dead)
+	return err == nil
 }

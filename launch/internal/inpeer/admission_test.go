@@ -8,6 +8,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/transport/p2p"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
@@ -42,6 +43,9 @@ func TestAnswerWaitsForView(t *testing.T) {
 func TestBuryWithoutGroup(t *testing.T) {
 	if text, err := newAdmission("job").bury([]elastic.ID{"a"}); err == nil {
 		t.Errorf("got %q", text)
+	}
+	if newAdmission("job").onObituaries([]p2p.Obituary{{ID: "a"}}) {
+		t.Error("a process without a group confirms a death")
 	}
 	if _, err := wire.DecodeRequest([]byte(`{"request":"dead","dead":[` + "\"a\"" + `]}`)); err != nil {
 		t.Error(err)

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"os"
 	"slices"
@@ -11,11 +12,14 @@ import (
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/job"
 	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/transport/p2p"
 )
 
 // Half of the members of a job may go on if they know for certain that the other half is dead. If all
 // members of a launcher have died, nobody but the launcher knows it. So it tells the peers of other
-// launchers on its host, by their control sockets, which belong to the same user.
+// launchers: on its host by their control sockets, which belong to the same user, and otherwise over the
+// network, with its signature. Member.Launcher is the public key of the launcher, so all members can
+// check it.
 
 // obituary is the result of telling others of deaths.
 type obituary struct {
@@ -25,6 +29,7 @@ type obituary struct {
 
 // herald tells the peers of other launchers of deaths, one request after the other.
 type herald struct {
+	key     ed25519.PrivateKey // of this launcher, which never leaves it
 	busy    bool
 	results chan obituary // capacity 1
 }
@@ -41,7 +46,14 @@ func (s *supervisor) announce(ids []job.ID) {
 		dead = append(dead, s.roster.full(id))
 	}
 	own, name := s.procs.pids(), s.o.Job
-	s.procs.work.Go(func() { s.herald.results <- obituary{ids, tellDead(name, own, dead)} })
+	signed, others := wire.SignDeaths(s.herald.key, dead), s.roster.others()
+	s.procs.work.Go(func() {
+		here, known := tellDead(name, own, dead)
+		if !here && len(others) > 0 {
+			here, known = tellFar(others, signed)
+		}
+		s.herald.results <- obituary{ids, here || known}
+	})
 }
 
 // announced handles the result of announce.
@@ -52,13 +64,38 @@ func (s *supervisor) announced(o obituary) {
 	}
 }
 
+// tellFar tells members of other launchers, over the network. It returns whether one of them has confirmed
+// it, and whether none of them is left.
+func tellFar(members []elastic.Member, all []p2p.Obituary) (confirmed, none bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), ctl.ControlPeriod)
+	defer cancel()
+	told, gone := make([]bool, len(members)), make([]bool, len(members))
+	var telling sync.WaitGroup
+	for i, m := range members[:min(len(members), maxTold)] {
+		telling.Go(func() {
+			var err error
+			for part := range slices.Chunk(all, p2p.MaxObituaries) {
+				if err = p2p.Tell(ctx, m, part); err != nil {
+					break
+				}
+			}
+			told[i], gone[i] = err == nil, errors.Is(err, p2p.ErrNoMember)
+		})
+	}
+	telling.Wait()
+	return slices.Contains(told, true), !slices.Contains(gone, false)
+}
+
+// maxTold bounds the members that a launcher tells at once.
+const maxTold = 16
+
 // tellDead tells the peers of a job on this host, except for the processes in own, that peers are dead.
-// It returns true if one of them has confirmed it, or if none of them is a member. One that is stopped
-// may be one.
-func tellDead(name string, own []int, dead []elastic.ID) bool {
+// It returns whether one of them has confirmed it, and whether none of them is a member. One that is
+// stopped may be one.
+func tellDead(name string, own []int, dead []elastic.ID) (told, none bool) {
 	all, err := ctl.List()
 	if err != nil {
-		return true
+		return false, true
 	}
 	all = slices.DeleteFunc(all, func(n ctl.SocketName) bool { return n.Job != name || slices.Contains(own, n.PID) })
 	confirmed, silent := make([]bool, len(all)), make([]bool, len(all))
@@ -78,5 +115,5 @@ func tellDead(name string, own []int, dead []elastic.ID) bool {
 		})
 	}
 	asking.Wait()
-	return slices.Contains(confirmed, true) || !slices.Contains(silent, true)
+	return slices.Contains(confirmed, true), !slices.Contains(silent, true)
 }

@@ -22,13 +22,13 @@ func TestTellDead(t *testing.T) {
 		answers []error // of peer 0, 1 ...; the own one is not asked
 		own     []int
 		heard   int
-		want    bool
+		told    bool
 	}{
 		"two members":             {[]error{nil, nil}, nil, 2 * len(dead), true},
 		"a member and a newcomer": {[]error{errors.New("no member"), nil}, nil, len(dead), true},
-		"newcomers only":          {[]error{errors.New("no member")}, nil, 0, true},
-		"nobody":                  {nil, nil, 0, true},
-		"the own process":         {[]error{nil}, []int{os.Getpid()}, 0, true},
+		"newcomers only":          {[]error{errors.New("no member")}, nil, 0, false},
+		"nobody":                  {nil, nil, 0, false},
+		"the own process":         {[]error{nil}, []int{os.Getpid()}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			job := testJob(t)
@@ -48,8 +48,8 @@ func TestTellDead(t *testing.T) {
 				}
 				defer control.Close()
 			}
-			if got := tellDead(job, c.own, dead); got != c.want || heard != c.heard {
-				t.Errorf("told %v, %d deaths heard, want %v, %d", got, heard, c.want, c.heard)
+			if told, none := tellDead(job, c.own, dead); told != c.told || !none || heard != c.heard {
+				t.Errorf("told %v, none %v, %d deaths heard, want %v, %d", told, none, heard, c.told, c.heard)
 			}
 		})
 	}

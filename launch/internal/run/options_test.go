@@ -19,7 +19,7 @@ func TestOptionsAsSent(t *testing.T) {
 		Remote:     spec.Remote{SSH: "ssh -q", ConnectTimeout: 3 * time.Second, Dir: "/work", Detach: true},
 		Membership: spec.Membership{JoinTimeout: time.Second, MinPeers: 3, Quorum: "any", RejoinTimeout: time.Minute, StateRate: 5}, Grace: 90 * time.Second}
 	o.Defaults()
-	order := commonOrder(&o)
+	order := commonOrder(&o, "name")
 	order.Launcher, order.PID, order.HostKey = "", 0, nil
 	plan, err := hosts.PlanFor(&o, "")
 	if err != nil {

@@ -243,6 +243,11 @@ func (r *roster) hasLocalMember() bool {
 	return slices.ContainsFunc(r.latest.Members, func(p elastic.Member) bool { return p.Launcher == r.order.Launcher })
 }
 
+// others returns the members that this launcher did not start, as far as is known.
+func (r *roster) others() []elastic.Member {
+	return slices.DeleteFunc(slices.Clone(r.latest.Members), func(p elastic.Member) bool { return p.Launcher == r.order.Launcher })
+}
+
 // hasForeignMembers reports whether the group has members that this launcher did not start.
 func (r *roster) hasForeignMembers() bool {
 	return slices.ContainsFunc(r.latest.Members, func(p elastic.Member) bool { return p.Launcher != r.order.Launcher })

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
 	"net"
@@ -39,7 +40,9 @@ func Run(ctx context.Context, o spec.Options) (spec.Result, error) {
 	// So this goroutine keeps its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	r := newRunner(o, path, commonOrder(&o))
+	_, key, _ := ed25519.GenerateKey(nil) // never fails
+	r := newRunner(o, path, commonOrder(&o, wire.LauncherName(key)))
+	r.peers.herald.key = key
 	release, err := serveLauncher(r)
 	if err != nil {
 		_ = r.closeConsole(ctx, "")
@@ -84,12 +87,12 @@ func plaintextRisk(o *spec.Options) string {
 		"use it only on a network that you trust, or leave the flag out"
 }
 
-// commonOrder returns the part of the start order that is the same for all peers. Only a launcher that
+// commonOrder returns the part of the start order that is the same for all peers of the launcher with a name. Only a launcher that
 // begins a job has a secret: its public key is in the first view and admits the launcher's later
 // peers.
-func commonOrder(o *spec.Options) wire.StartOrder {
+func commonOrder(o *spec.Options, name string) wire.StartOrder {
 	n, m := &o.Network, &o.Membership
-	order := wire.StartOrder{Launcher: rand.Text(), PID: os.Getpid(), Ticket: o.Ticket,
+	order := wire.StartOrder{Launcher: name, PID: os.Getpid(), Ticket: o.Ticket,
 		LAN: n.LAN, PortMap: n.PortMap, DHT: n.Discovery != nil,
 		GroupSettings: wire.GroupSettings{Any: m.Quorum == "any", MinPeers: m.MinPeers, RejoinTimeout: m.RejoinTimeout, StateRate: m.StateRate}, JoinTimeout: m.JoinTimeout}
 	order.HostKey = make([]byte, p2p.HostKeySize)

@@ -136,7 +136,7 @@ type StartOrder struct {
 	// (proc.Local): the others learn of its end at once.
 	Watched bool `json:"watched,omitempty"`
 
-	Launcher string `json:"launcher"` // Member.Launcher of all peers of this launcher
+	Launcher string `json:"launcher"` // Member.Launcher of all peers of this launcher: its public key
 	PID      int    `json:"pid"`      // process ID of the launcher
 
 	// Sole reports that this launcher has started all members of the job, as far as it knows.
