@@ -70,7 +70,7 @@ func (p *peer) open(ctx context.Context) error {
 		Machine: machineID(p.env.Job), Site: p.env.Site}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.p2pHost, p.id = host, newIdentity(host.Endpoint(self), host, p.onView)
+	p.p2pHost, p.id = host, newIdentity(host.Endpoint(self), host, p.onConnect)
 	if p.public {
 		p.id.discover(p.found.add, p.undiscovered)
 	}
@@ -225,15 +225,23 @@ func (p *peer) renewIdentity(ctx context.Context) (elastic.Endpoint, error) {
 	return p.id.endpoint(), nil
 }
 
-// onView records the view that is about to be connected. One peer of each launcher reports the view
-// to the launcher, so that later peers find the group.
+// onView records a view that this peer enters. One peer of each launcher reports the view to the
+// launcher, so that later peers find the group, and before this peer can die as a member of it. It
+// implements elastic.Config.OnView.
 func (p *peer) onView(v elastic.View) {
+	p.admission.onView(v)
 	p.mu.Lock()
 	p.latest.Epoch, p.latest.Members, p.latest.Tickets = v.Epoch, p.p2pHost.Complete(v.Members), wire.TicketsOf(v)
+	p.mu.Unlock()
+	p.report()
+}
+
+// onConnect is called with a view that is about to be connected.
+func (p *peer) onConnect(v elastic.View) {
+	p.mu.Lock()
 	id := p.id
 	p.mu.Unlock()
 	id.disconnect(v.Barred)
-	p.report()
 	if p.isWide() && v.Members[0].ID == p.id.ep.Self.ID {
 		p.openLater() // asks peers that joined while the job was being opened
 	}
