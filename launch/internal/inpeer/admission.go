@@ -28,19 +28,29 @@ type admission struct {
 	mu     sync.Mutex
 	group  *elastic.Group                // nil before the group is started
 	claims map[elastic.ID]ticket.Request // claims of newcomers that passed the first check
+	early  []p2p.Obituary                // of peers that are in no view here, the latest last
 }
 
-// maxClaims bounds the newcomers whose claims are remembered.
-const maxClaims = 4096
+const (
+	// maxClaims bounds the newcomers whose claims are remembered.
+	maxClaims = 4096
+	// maxEarly bounds the obituaries that are remembered, which nobody can check yet.
+	maxEarly = 256
+)
 
 // newAdmission returns the admission for a job, which cannot decide yet.
 func newAdmission(job string) *admission {
 	return &admission{job: job, decidable: make(chan struct{})}
 }
 
-// onView unblocks the waiting calls of answer when the first view is known. It implements
-// elastic.Config.OnView.
-func (ad *admission) onView(elastic.View) { ad.decide() }
+// onView unblocks the waiting calls of answer when the first view is known, and buries the members of v
+// whose obituaries came before v. It implements elastic.Config.OnView.
+func (ad *admission) onView(v elastic.View) {
+	ad.decide()
+	if dead, _ := ad.mourn(v); len(dead) > 0 {
+		go func() { _, _ = ad.bury(dead) }() // the group takes deaths only after this call has returned
+	}
+}
 
 // decide unblocks the waiting calls of answer if the group has a view.
 func (ad *admission) decide() {
@@ -207,24 +217,49 @@ func (ad *admission) bury(ids []elastic.ID) (string, error) {
 	return fmt.Sprintf("%s dead", printable.Plural(len(ids), "peer is", "peers are")), nil
 }
 
-// onObituaries implements p2p.Config.OnObituaries. A member that has left the view since is no obstacle.
+// onObituaries implements p2p.Config.OnObituaries. The obituary of a peer that is not in the view counts as
+// told: the peer has left the view, or this member will bury it with the view that it is in.
 func (ad *admission) onObituaries(all []p2p.Obituary) bool {
 	g := ad.currentGroup()
 	if g == nil {
 		return false
 	}
-	v := g.View()
-	var dead []elastic.ID
+	ad.remember(all)
+	dead, valid := ad.mourn(g.View()) // a later view comes to onView
+	_, err := ad.bury(dead)
+	return valid && err == nil
+}
+
+// remember records obituaries until mourn gets a view with their members. Anybody may bring obituaries, so
+// at most maxEarly are kept.
+func (ad *admission) remember(all []p2p.Obituary) {
+	ad.mu.Lock()
+	defer ad.mu.Unlock()
 	for _, o := range all {
+		if !slices.Contains(ad.early, o) {
+			ad.early = append(ad.early, o)
+		}
+	}
+	ad.early = slices.Delete(ad.early, 0, max(0, len(ad.early)-maxEarly))
+}
+
+// mourn forgets the obituaries of members of v, and returns the members whose launchers have signed them.
+// valid is false if a signature is wrong.
+func (ad *admission) mourn(v elastic.View) (dead []elastic.ID, valid bool) {
+	ad.mu.Lock()
+	defer ad.mu.Unlock()
+	valid = true
+	ad.early = slices.DeleteFunc(ad.early, func(o p2p.Obituary) bool {
 		rank := v.Rank(o.ID)
 		if rank < 0 {
-			continue
-		}
-		if !wire.IsDeath(v.Members[rank], o) {
 			return false
 		}
-		dead = append(dead, o.ID)
-	}
-	_, err := ad.bury(dead)
-	return err == nil
+		if wire.IsDeath(v.Members[rank], o) {
+			dead = append(dead, o.ID)
+		} else {
+			valid = false
+		}
+		return true
+	})
+	return dead, valid
 }

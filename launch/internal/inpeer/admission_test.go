@@ -2,6 +2,9 @@ package inpeer
 
 import (
 	"context"
+	"crypto/ed25519"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,5 +52,36 @@ func TestBuryWithoutGroup(t *testing.T) {
 	}
 	if _, err := wire.DecodeRequest([]byte(`{"request":"dead","dead":[` + "\"a\"" + `]}`)); err != nil {
 		t.Error(err)
+	}
+}
+
+// A death that is told before the member knows the view of the dead counts in that view, once, if the
+// launcher of the dead has signed it.
+func TestMournLater(t *testing.T) {
+	_, ours, _ := ed25519.GenerateKey(nil)
+	_, theirs, _ := ed25519.GenerateKey(nil)
+	member := func(id elastic.ID) elastic.Member {
+		return elastic.Member{ID: id, Launcher: wire.LauncherName(ours)}
+	}
+	older := elastic.View{Epoch: 1, Members: []elastic.Member{member("a"), member("b")}}
+	view := elastic.View{Epoch: 2, Members: append(older.Members, member("c"), member("d"))}
+	ad := newAdmission("job")
+	ad.remember(wire.SignDeaths(ours, []elastic.ID{"b", "c", "x"}))
+	ad.remember(wire.SignDeaths(theirs, []elastic.ID{"d"}))
+	ad.remember(wire.SignDeaths(ours, []elastic.ID{"c"})) // told again
+	for _, c := range []struct {
+		view  elastic.View
+		dead  []elastic.ID
+		valid bool
+	}{{older, []elastic.ID{"b"}, true}, {view, []elastic.ID{"c"}, false}, {view, nil, true}} {
+		if dead, valid := ad.mourn(c.view); !slices.Equal(dead, c.dead) || valid != c.valid {
+			t.Errorf("%v: dead %v, valid %v, want %v, %v", c.view, dead, valid, c.dead, c.valid)
+		}
+	}
+	for i := range 2 * maxEarly {
+		ad.remember(wire.SignDeaths(theirs, []elastic.ID{elastic.ID(fmt.Sprint(i))}))
+	}
+	if len(ad.early) != maxEarly {
+		t.Errorf("%d obituaries are kept, want %d", len(ad.early), maxEarly)
 	}
 }
