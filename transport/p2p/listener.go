@@ -126,39 +126,31 @@ func (l *listener) farAddrs() []multiaddr.Multiaddr {
 
 // mappable returns the ports at which this host listens on the network, over IPv4. Only IPv4
 // routers translate addresses, and loopback needs no router.
-func (l *listener) mappable() []innerPort {
-	var all []innerPort
-	add := func(protocol string, at netip.AddrPort) {
-		if p := (innerPort{protocol, at.Port()}); isMappable(at) && !slices.Contains(all, p) {
-			all = append(all, p)
-		}
-	}
+func (l *listener) mappable() []uint16 {
+	var at []netip.AddrPort
 	for _, a := range l.swarm.ListenAddresses() {
-		if protocol, at, ok := l.listening(a); ok {
-			add(protocol, at)
-		}
+		at = append(at, listening(a))
 	}
 	if l.port != nil {
-		for _, at := range l.port.Offer(direct.Ticket{}).Addrs {
-			add("tcp", at)
+		at = append(at, l.port.Offer(direct.Ticket{}).Addrs...)
+	}
+	var all []uint16
+	for _, at := range at {
+		if isMappable(at) && !slices.Contains(all, at.Port()) {
+			all = append(all, at.Port())
 		}
 	}
 	return all
 }
 
-// listening returns the protocol, "tcp" or "udp", and the address of a multiaddr at which libp2p
-// listens, which may be the unspecified address. ok is false for addresses that may not be
-// advertised.
-func (l *listener) listening(a multiaddr.Multiaddr) (protocol string, at netip.AddrPort, ok bool) {
-	if !isAdvertised(a) {
-		return "", at, false
-	}
+// listening returns the address of a multiaddr at which libp2p listens, which may be the unspecified
+// address; the zero AddrPort if the multiaddr may not be advertised.
+func listening(a multiaddr.Multiaddr) (at netip.AddrPort) {
 	n, err := manet.ToNetAddr(firstTwo(a))
-	if err != nil {
-		return "", at, false
+	if tcp, ok := n.(*net.TCPAddr); err == nil && ok && isAdvertised(a) {
+		at = tcp.AddrPort()
 	}
-	at, err = netip.ParseAddrPort(n.String())
-	return n.Network()[:len("tcp")], at, err == nil // without the 4 of tcp4
+	return at
 }
 
 // outerAddrs returns the multiaddrs of libp2p at the router's external address. Each is a listen
@@ -166,15 +158,11 @@ func (l *listener) listening(a multiaddr.Multiaddr) (protocol string, at netip.A
 func (l *listener) outerAddrs() []multiaddr.Multiaddr {
 	var out []multiaddr.Multiaddr
 	for _, a := range l.swarm.ListenAddresses() {
-		protocol, at, ok := l.listening(a)
+		to, ok := l.ports.outer(listening(a))
 		if !ok {
 			continue
 		}
-		to, ok := l.ports.outer(protocol, at)
-		if !ok {
-			continue
-		}
-		first, err := multiaddr.NewMultiaddr(fmt.Sprintf("/ip4/%s/%s/%d", to.Addr().Unmap(), protocol, to.Port()))
+		first, err := multiaddr.NewMultiaddr(fmt.Sprintf("/ip4/%s/tcp/%d", to.Addr().Unmap(), to.Port()))
 		if err == nil {
 			out = append(out, append(first, a[2:]...))
 		}
@@ -187,7 +175,7 @@ func (l *listener) outerAddrs() []multiaddr.Multiaddr {
 func (l *listener) outerPorts(addrs []netip.AddrPort) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, at := range addrs {
-		if to, ok := l.ports.outer("tcp", at); ok {
+		if to, ok := l.ports.outer(at); ok {
 			out = append(out, netip.AddrPortFrom(to.Addr().Unmap(), to.Port()))
 		}
 	}
@@ -242,7 +230,7 @@ func parseListen(text string) (listenSpec, error) {
 	parts := strings.Split(text, "/")
 	for i := 1; i < len(parts); i++ {
 		first, last, ranged := strings.Cut(parts[i], "-")
-		if !ranged || parts[i-1] != "tcp" && parts[i-1] != "udp" {
+		if !ranged || parts[i-1] != "tcp" {
 			continue
 		}
 		from, err := strconv.ParseUint(first, 10, 16)
@@ -261,7 +249,7 @@ func parseListen(text string) (listenSpec, error) {
 	return p, nil
 }
 
-// CheckAddr returns nil if text is valid in Config.ListenAddrs: a multiaddr, in which a TCP or UDP
+// CheckAddr returns nil if text is valid in Config.ListenAddrs: a multiaddr, in which a TCP
 // port may be a range. It does not check whether this host has the address.
 func CheckAddr(text string) error {
 	_, err := parseListen(text)
@@ -272,8 +260,7 @@ func CheckAddr(text string) error {
 func withPort(a multiaddr.Multiaddr, first, port uint16) multiaddr.Multiaddr {
 	var out multiaddr.Multiaddr
 	for _, c := range a {
-		code := c.Protocol().Code
-		if (code == multiaddr.P_TCP || code == multiaddr.P_UDP) && c.Value() == strconv.Itoa(int(first)) {
+		if c.Protocol().Code == multiaddr.P_TCP && c.Value() == strconv.Itoa(int(first)) {
 			n, err := multiaddr.NewComponent(c.Protocol().Name, strconv.Itoa(int(port)))
 			if err != nil {
 				continue // does not happen: every port number is valid

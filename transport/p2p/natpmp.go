@@ -62,9 +62,9 @@ func discoverGateway(ctx context.Context) (gateway, error) {
 type pmpGateway struct {
 	client *natpmp.Client
 
-	mu      sync.Mutex // held while the router is asked
-	outside netip.Addr // the router's external address
-	granted map[innerPort]pmpGrant
+	mu      sync.Mutex       // held while the router is asked
+	outside netip.Addr       // the router's external address
+	granted map[int]pmpGrant // by the port of this host
 }
 
 // pmpGrant is the router's answer for a port. A refusal is kept, too, so that a router is not asked
@@ -85,7 +85,7 @@ func discoverPMP() (*pmpGateway, error) {
 	if err != nil || ip == nil {
 		return nil, errors.Join(errors.New("no default route by a gateway"), err)
 	}
-	g := &pmpGateway{client: natpmp.NewClientWithTimeout(ip, pmpTime), granted: make(map[innerPort]pmpGrant)}
+	g := &pmpGateway{client: natpmp.NewClientWithTimeout(ip, pmpTime), granted: make(map[int]pmpGrant)}
 	return g, g.locate()
 }
 
@@ -106,8 +106,7 @@ func (p *pmpGateway) locate() error {
 func (g *pmpGateway) AddMapping(_ context.Context, protocol string, port int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p := innerPort{protocol, uint16(port)}
-	last, asked := g.granted[p]
+	last, asked := g.granted[port]
 	if asked && time.Since(last.asked) < pmpRenew {
 		return nil
 	}
@@ -125,7 +124,7 @@ func (g *pmpGateway) AddMapping(_ context.Context, protocol string, port int) er
 		}
 	}
 	// After a failure the port is 0: the former mapping may have ended.
-	g.granted[p] = grant
+	g.granted[port] = grant
 	if err != nil {
 		return fmt.Errorf("map %s port %d: %w", protocol, port, err)
 	}
@@ -133,10 +132,10 @@ func (g *pmpGateway) AddMapping(_ context.Context, protocol string, port int) er
 }
 
 // GetMapping implements gateway.
-func (p *pmpGateway) GetMapping(protocol string, port int) (netip.AddrPort, bool) {
+func (p *pmpGateway) GetMapping(_ string, port int) (netip.AddrPort, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	at := p.granted[innerPort{protocol, uint16(port)}]
+	at := p.granted[port]
 	return netip.AddrPortFrom(p.outside, at.port), at.port != 0 && !p.outside.IsUnspecified()
 }
 
@@ -146,10 +145,10 @@ func (g *pmpGateway) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var errs []error
-	for p, at := range g.granted {
+	for port, at := range g.granted {
 		// A port that the router has refused has no mapping.
 		if at.port != 0 {
-			_, err := g.client.AddPortMapping(p.protocol, int(p.port), 0, 0)
+			_, err := g.client.AddPortMapping("tcp", port, 0, 0)
 			errs = append(errs, err)
 		}
 	}

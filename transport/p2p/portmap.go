@@ -49,13 +49,6 @@ type gateway interface {
 	io.Closer
 }
 
-// innerPort is a port at which this host listens, before any mapping. The external port may have
-// another number.
-type innerPort struct {
-	protocol string // tcp or udp
-	port     uint16
-}
-
 // portMap records the mappings that the router has granted. All methods are safe for concurrent
 // use, except that only one call of run may be in progress at a time.
 //
@@ -71,8 +64,8 @@ type portMap struct {
 
 	// mu guards the fields below.
 	mu      sync.Mutex
-	granted map[innerPort]netip.AddrPort // external address by port; zero if the router has refused
-	asking  bool                         // run is in progress, and has not failed to find a router
+	granted map[uint16]netip.AddrPort // external address by the port of this host; zero if the router has refused
+	asking  bool                      // run is in progress, and has not failed to find a router
 	// changed is closed, and replaced, when granted or asking changes.
 	changed chan struct{}
 }
@@ -87,7 +80,7 @@ func newPortMap(find func(context.Context) (gateway, error)) *portMap {
 
 // set records the mappings, and reports whether they differ from the mappings before. It wakes the
 // callers of await even if nothing has changed. granted must not be changed afterwards.
-func (p *portMap) set(granted map[innerPort]netip.AddrPort, asking bool) bool {
+func (p *portMap) set(granted map[uint16]netip.AddrPort, asking bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	is := !maps.Equal(p.granted, granted)
@@ -99,7 +92,7 @@ func (p *portMap) set(granted map[innerPort]netip.AddrPort, asking bool) bool {
 
 // current returns the mappings, which the caller must not change, and the channel that is closed
 // when they change.
-func (p *portMap) current() (granted map[innerPort]netip.AddrPort, asking bool, changed <-chan struct{}) {
+func (p *portMap) current() (granted map[uint16]netip.AddrPort, asking bool, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.granted, p.asking, p.changed
@@ -115,9 +108,9 @@ func (p *portMap) poke() {
 
 // outer returns the external address of an address of this host; false if none is mapped. A mapping
 // covers a port at all local addresses: a router knows only one address of this host.
-func (p *portMap) outer(protocol string, at netip.AddrPort) (netip.AddrPort, bool) {
+func (p *portMap) outer(at netip.AddrPort) (netip.AddrPort, bool) {
 	granted, _, _ := p.current()
-	to := granted[innerPort{protocol, at.Port()}]
+	to := granted[at.Port()]
 	return to, to.IsValid() && isMappable(at)
 }
 
@@ -129,7 +122,7 @@ func isMappable(at netip.AddrPort) bool {
 // run asks a router for mappings, and keeps them until ctx ends. ports returns the ports to map at
 // the moment, announce tells the members of new external addresses, and report is called with the
 // result, nil or an error of one line, whenever the result has changed.
-func (p *portMap) run(ctx context.Context, ports func() []innerPort, announce func(), report func(error)) {
+func (p *portMap) run(ctx context.Context, ports func() []uint16, announce func(), report func(error)) {
 	defer p.set(nil, false)
 	p.set(nil, true)
 	last := errors.New("nothing yet")
@@ -158,12 +151,12 @@ func (p *portMap) run(ctx context.Context, ports func() []innerPort, announce fu
 
 // renew renews the mappings until ctx ends, or until a mapping has been missing for gatewayAgain:
 // then this host may be behind another router.
-func (p *portMap) renew(ctx context.Context, g gateway, ports func() []innerPort, announce func(), tell func(error)) {
+func (p *portMap) renew(ctx context.Context, g gateway, ports func() []uint16, announce func(), tell func(error)) {
 	for whole := time.Now(); ctx.Err() == nil && time.Since(whole) < gatewayAgain; {
-		granted, lacks := make(map[innerPort]netip.AddrPort), false
+		granted, lacks := make(map[uint16]netip.AddrPort), false
 		for _, inner := range ports() {
-			err := g.AddMapping(ctx, inner.protocol, int(inner.port))
-			at, ok := g.GetMapping(inner.protocol, int(inner.port))
+			err := g.AddMapping(ctx, "tcp", int(inner))
+			at, ok := g.GetMapping("tcp", int(inner))
 			if granted[inner] = at; !ok {
 				granted[inner] = netip.AddrPort{}
 			}
@@ -184,11 +177,11 @@ func (p *portMap) renew(ctx context.Context, g gateway, ports func() []innerPort
 
 // await returns when the router has answered for all ports, when ctx ends, or when run does not run
 // or finds no router.
-func (p *portMap) await(ctx context.Context, ports func() []innerPort) {
+func (p *portMap) await(ctx context.Context, ports func() []uint16) {
 	for {
 		granted, asking, changed := p.current()
 		// A refused port has an entry, too: any answer of the router ends the wait.
-		lacks := func(p innerPort) bool { _, asked := granted[p]; return !asked }
+		lacks := func(inner uint16) bool { _, asked := granted[inner]; return !asked }
 		if !asking || !slices.ContainsFunc(ports(), lacks) {
 			return
 		}

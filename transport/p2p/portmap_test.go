@@ -26,15 +26,14 @@ type fakeGateway struct {
 	hang    chan struct{} // Close returns when this is closed; nil for at once
 
 	mu      sync.Mutex
-	granted map[innerPort]net.Listener
-	passed  map[innerPort]int // connections
+	granted map[int]net.Listener
+	passed  map[int]int // connections
 }
 
-func (f *fakeGateway) AddMapping(_ context.Context, protocol string, port int) error {
+func (f *fakeGateway) AddMapping(_ context.Context, _ string, port int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := innerPort{protocol, uint16(port)}
-	if f.refuses || f.granted[p] != nil {
+	if f.refuses || f.granted[port] != nil {
 		return nil // as libp2p's gateway does, which records that there is no mapping
 	}
 	l, err := new(net.ListenConfig).Listen(f.t.Context(), "tcp", outerIP+":0") // an address at which h itself does not listen
@@ -42,27 +41,27 @@ func (f *fakeGateway) AddMapping(_ context.Context, protocol string, port int) e
 		return err
 	}
 	if f.granted == nil {
-		f.granted, f.passed = make(map[innerPort]net.Listener), make(map[innerPort]int)
+		f.granted, f.passed = make(map[int]net.Listener), make(map[int]int)
 	}
-	f.granted[p] = l
-	go f.pass(l, p)
+	f.granted[port] = l
+	go f.pass(l, port)
 	return nil
 }
 
 // pass forwards connections until the listener is closed.
-func (f *fakeGateway) pass(l net.Listener, p innerPort) {
+func (f *fakeGateway) pass(l net.Listener, port int) {
 	for {
 		out, err := l.Accept()
 		if err != nil {
 			return
 		}
-		in, err := new(net.Dialer).DialContext(f.t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
+		in, err := new(net.Dialer).DialContext(f.t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			_ = out.Close()
 			continue
 		}
 		f.mu.Lock()
-		f.passed[p]++
+		f.passed[port]++
 		f.mu.Unlock()
 		for _, way := range [][2]net.Conn{{out, in}, {in, out}} {
 			go func() {
@@ -73,10 +72,10 @@ func (f *fakeGateway) pass(l net.Listener, p innerPort) {
 	}
 }
 
-func (f *fakeGateway) GetMapping(protocol string, port int) (netip.AddrPort, bool) {
+func (f *fakeGateway) GetMapping(_ string, port int) (netip.AddrPort, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := f.granted[innerPort{protocol, uint16(port)}]
+	l := f.granted[port]
 	if l == nil {
 		return netip.AddrPort{}, false
 	}
