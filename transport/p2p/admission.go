@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,8 @@ const (
 	answerTime = 5 * time.Second
 	// protocolTime is how long a member may take to negotiate the protocol of a stream.
 	protocolTime = time.Minute
+	// maxWords bounds what is read of a stranger's request. A credential is shorter than as many obituaries.
+	maxWords = 2 + MaxObituaries*(1+maxIDLength+ed25519.SignatureSize)
 )
 
 // AdmissionPolicy answers the request of a newcomer. With the decision ticket.In the newcomer is
@@ -42,7 +45,7 @@ type AdmissionPolicy func(ctx context.Context, newcomer elastic.ID, r ticket.Req
 //	security handshake    proves the peer ID; gate: refused without a policy
 //	connection            strangers: number, strangerTime, one stream
 //	stream                throttle: tokens; readProposal: the prove protocol and no other
-//	request               RequestSize bytes within proofTime, checked by the policy within policyTime
+//	request               a credential or obituaries within proofTime, checked by the policy within policyTime
 //	admission             gate.add: the peer is a member for the gate, an outsider for the throttle
 type admission struct {
 	*conns
@@ -116,17 +119,11 @@ func (a *admission) acceptStream(s network.Stream) {
 	_ = handler(name, s)
 }
 
-// acceptStranger handles the stream of a stranger, which may carry only a proof or obituaries. It resets any
-// other stream at once: the opener may be a member that was not introduced to this host yet, and
+// acceptStranger handles the stream of a stranger, which may carry only the words of strangers. It resets
+// any other stream at once: the opener may be a member that was not introduced to this host yet, and
 // then tries again.
 func (a *admission) acceptStranger(s network.Stream) {
 	got, err := readProposal(s)
-	if err == nil && got == obituaryProtocol && a.onObituaries != nil {
-		if _, err = s.Write(proposalOf(got)); err == nil {
-			a.tasks.handle(a.acceptObituaries)(s)
-			return
-		}
-	}
 	if err == nil && !strings.HasPrefix(string(got), provePrefix) {
 		err = fmt.Errorf("a stranger proposed %s", got)
 	}
@@ -146,26 +143,40 @@ func (a *admission) acceptStranger(s network.Stream) {
 		_ = s.Reset()
 		return
 	}
-	a.tasks.handle(a.acceptProof)(s)
+	a.tasks.handle(a.acceptWords)(s)
 }
 
 // refuseVersion waits until a newcomer with another version of the protocol has read the answer. One
-// that sends no credential only asks for the version.
+// that sends nothing more only asks for the version.
 func (a *admission) refuseVersion(s network.Stream, theirs protocol.ID) {
-	if n, _ := io.Copy(io.Discard, io.LimitReader(s, ticket.RequestSize+1)); n > 0 && a.onVersion != nil {
+	if n, _ := io.Copy(io.Discard, io.LimitReader(s, maxWords+1)); n > 0 && a.onVersion != nil {
 		a.refused.Do(func() { a.onVersion(versionError(string(theirs))) })
 	}
 	_ = s.Reset()
 }
 
-// acceptProof handles the stream of a newcomer. After the decision ticket.In the newcomer is an
+// acceptWords handles the stream of a stranger of this version.
+func (a *admission) acceptWords(s network.Stream) {
+	var kind [1]byte
+	err := s.SetDeadline(time.Now().Add(proofTime))
+	if err == nil {
+		_, err = io.ReadFull(s, kind[:])
+	}
+	switch {
+	case err == nil && kind[0] == credentialWords:
+		a.acceptProof(s)
+	case err == nil && kind[0] == obituaryWords:
+		a.acceptObituaries(s)
+	default:
+		_ = s.Reset()
+	}
+}
+
+// acceptProof handles the credential of a newcomer. After the decision ticket.In the newcomer is an
 // outsider; after any other decision its connection is closed.
 func (a *admission) acceptProof(s network.Stream) {
-	err := s.SetDeadline(time.Now().Add(proofTime))
 	var words [ticket.RequestSize]byte
-	if err == nil {
-		_, err = io.ReadFull(s, words[:])
-	}
+	_, err := io.ReadFull(s, words[:])
 	a.mu.Lock()
 	policy := a.policy
 	a.mu.Unlock()

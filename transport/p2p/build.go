@@ -92,7 +92,7 @@ func (h *Host) setHandlers() {
 	for k := range mesh.Kinds {
 		set(protocolOf(k), carrier{h}.accept(k))
 	}
-	set(proveProtocol, h.admission.acceptProof)
+	set(proveProtocol, h.admission.acceptWords)
 	set(addrsProtocol, h.addresses.accept)
 	if h.punch != nil {
 		set(punchProtocol, h.punch.accept)

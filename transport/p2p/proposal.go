@@ -20,14 +20,24 @@ const (
 	dataProtocol    protocol.ID = "/elrun/data/3"       // mesh.Data
 	urgentProtocol  protocol.ID = "/elrun/urgent/1"     // mesh.Urgent
 	bulkProtocol    protocol.ID = "/elrun/bulk/2"       // mesh.Bulk
-	proveProtocol   protocol.ID = provePrefix + version // requests of newcomers (prove.go)
+	proveProtocol   protocol.ID = provePrefix + version // words of strangers (admission.go)
 	addrsProtocol   protocol.ID = "/elrun/addresses/1"  // exchange of addresses (addresses.go)
 	punchProtocol   protocol.ID = "/elrun/punch/1"      // hole punching (punchmsg.go)
 	pingProtocol    protocol.ID = "/elrun/ping/1"       // liveness of a peer (watch.go)
 )
 
-// provePrefix begins the proposal of a newcomer in all versions. The version follows.
+// provePrefix begins the proposal of a stranger in all versions. The version follows.
 const provePrefix = "/elrun/prove/"
+
+// Words of strangers. A stranger opens one stream, and behind the proposal a byte says what it brings:
+//
+//	1  a newcomer its credential                                 <-  an answer of package ticket
+//	2  a launcher obituaries: their number, 1 byte; for each     <-  1 if the member has told its group, 0 if it is
+//	   the length of the ID, 1 byte; the ID; the signature           in none, or if a signature is wrong; 1 byte
+const (
+	credentialWords = 1
+	obituaryWords   = 2
+)
 
 // protocolOf returns the protocol ID for streams of a kind.
 func protocolOf(k mesh.Kind) protocol.ID {
@@ -66,7 +76,7 @@ func (l *lazyStream) Read(b []byte) (int, error) { return l.negotiated.Read(b) }
 // Write implements io.Writer.
 func (l *lazyStream) Write(b []byte) (int, error) { return l.negotiated.Write(b) }
 
-// propose sends the proposal of a newcomer's protocol and b in one write, and waits until the other
+// propose sends the proposal of the protocol of strangers and b in one write, and waits until the other
 // side has accepted the protocol. The error wraps ErrVersion if the other side answers with its own
 // version of the protocol.
 func propose(s io.ReadWriter, p protocol.ID, b []byte) error {

@@ -140,7 +140,7 @@ func (h *Host) proveOnce(ctx context.Context, id peer.ID, p protocol.ID, c ticke
 func ask(s io.ReadWriter, c ticket.Credential, member, self string) error {
 	words := c.Encode()
 	var answer [ticket.AnswerSize]byte
-	err := propose(s, proveProtocol, words[:])
+	err := propose(s, proveProtocol, append([]byte{credentialWords}, words[:]...))
 	if err == nil {
 		_, err = io.ReadFull(s, answer[:])
 	}
