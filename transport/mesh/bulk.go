@@ -11,7 +11,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// A bulk stream carries one request and its answer. The request has its length in four bytes before
+// A stream of kind Bulk or Question carries one request and its answer. The request has its length in four bytes before
 // it. The answer comes in pieces of at most pieceSize bytes, each with its length before it, and
 // ends with an empty piece. An answer without the empty piece was broken off. The requester sends
 // one byte for each piece that it has read, and closes the stream at the end.

@@ -46,11 +46,12 @@ type Kind uint8
 
 // The kinds of streams. The values are part of formats on the wire.
 const (
-	Control Kind = iota // messages between processes, whatever view they are in
-	Data                // frames of one view
-	Urgent              // frames of the same view that must not wait behind others
-	Bulk                // one request and its answer
-	Kinds               // the number of kinds
+	Control  Kind = iota // messages between processes, whatever view they are in
+	Data                 // frames of one view
+	Urgent               // frames of the same view that must not wait behind others
+	Bulk                 // one request and its answer
+	Question             // one question of the carrier and its answer, both short
+	Kinds                // the number of kinds
 )
 
 // Stream is an ordered and reliable stream of bytes in both directions between two peers, each of
@@ -137,7 +138,7 @@ type Observer interface {
 }
 
 // Outgoing is a message of a call on a stream of Data, a control message, or a request or a
-// piece of the answer on a stream of Bulk.
+// piece of the answer on a stream of Bulk or Question.
 type Outgoing struct {
 	// Bytes is the length of the message.
 	Bytes int

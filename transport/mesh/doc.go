@@ -61,7 +61,8 @@
 //
 //   - lifetime counts the goroutines and ends them;
 //   - controlPlane has the control streams, and eventQueue has the messages that came over them;
-//   - requests has the requests with long answers; congestionWindow bounds their bytes in flight;
+//   - requests has the requests with long answers; congestionWindow bounds their bytes in flight.
+//     There is one for elastic, and one for the questions of carriers;
 //   - viewTable has the views by hash, also those that are over;
 //   - binder and lanes make, bind and keep the streams of views;
 //   - hostMemory has the files and the memory that the processes of a host share.

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,9 @@ type Config struct {
 	// KernelID is equal at ends that share a kernel, a network namespace and a user; such ends may
 	// share memory. It is zero where this is not known.
 	KernelID [32]byte
+	// Answer answers the questions that carriers ask each other (Ask). Nil refuses them. ctx ends when the
+	// other end has closed the answer.
+	Answer func(ctx context.Context, from elastic.ID, question []byte, w *bufio.Writer) error
 	// Plan says which pairs have lanes from the beginning of a view; nil is the usual plan.
 	Plan Plan
 }
@@ -74,6 +78,7 @@ type Mesh struct {
 	events   *eventQueue   // what elastic reads: control messages, and which peers are up
 	controls *controlPlane // the control streams
 	requests *requests     // requests and their answers
+	asking   *requests     // questions of carriers and their answers
 	views    *viewTable    // the views that are entered, in use, or over
 	// lanes has the streams of the views. A stream outlives its view.
 	lanes  *lanes
@@ -90,7 +95,9 @@ func New(c Carrier, cfg Config) *Mesh {
 	m := &Mesh{cfg: cfg, id: c.ID(), carrier: c, life: newLifetime(), lanes: newLanes()}
 	m.events = newEventQueue(m.down)
 	m.controls = newControlPlane(c, m.life, m.events)
-	m.requests = newRequests(c, m.life)
+	m.requests = newRequests(c, Bulk, m.life)
+	m.asking = newRequests(c, Question, m.life)
+	m.asking.serve(cfg.Answer)
 	m.views = newViewTable(cfg.Job, m.life)
 	m.binder = &binder{cfg: &m.cfg, carrier: c, life: m.life, views: m.views, lanes: m.lanes}
 	m.memory = newHostMemory(m.id, &m.cfg, m.life)
@@ -227,9 +234,25 @@ func (m *Mesh) Request(ctx context.Context, to elastic.ID, request []byte) (io.R
 	return a, nil
 }
 
+// Ask asks a question of the carrier at another end, which answers it by its Config.Answer. It is like
+// Request, with limits of its own.
+func (m *Mesh) Ask(ctx context.Context, to elastic.ID, question []byte) (io.ReadCloser, error) {
+	a, err := m.asking.request(ctx, to, question)
+	if err != nil {
+		return nil, fmt.Errorf("mesh: ask %s: %w", to.Short(), err)
+	}
+	return a, nil
+}
+
 // Serve implements elastic.Network. The bytes that answer writes are sent in pieces of 64 KiB.
 func (m *Mesh) Serve(answer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) {
-	m.requests.serve(answer)
+	if answer == nil {
+		m.requests.serve(nil)
+		return
+	}
+	m.requests.serve(func(ctx context.Context, from elastic.ID, request []byte, w *bufio.Writer) error {
+		return answer(ctx, from, request, w)
+	})
 }
 
 // take handles a stream that a peer has opened. The carrier calls it in a goroutine of its own,
@@ -248,6 +271,8 @@ func (m *Mesh) take(k Kind, s Stream) {
 		m.binder.accept(k, s)
 	case Bulk:
 		m.requests.accept(s)
+	case Question:
+		m.asking.accept(s)
 	default:
 		_ = s.Reset()
 	}

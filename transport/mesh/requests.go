@@ -29,19 +29,20 @@ const (
 // errStuck: the requester does not read the answer.
 var errStuck = errors.New("the answer is not being read")
 
-// answerer is the type of the function that is passed to Serve.
-type answerer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error
+// answerer is the type of Config.Answer.
+type answerer func(ctx context.Context, from elastic.ID, request []byte, w *bufio.Writer) error
 
-// requests sends the requests of this process, and admits the requests of peers within maxAnswers
-// and maxAnswersTo.
+// requests sends the requests of this process on streams of one kind, and admits the requests of peers
+// within maxAnswers and maxAnswersTo.
 type requests struct {
 	self    elastic.ID
 	carrier Carrier
+	kind    Kind
 	life    *lifetime
 
 	// mu guards the fields below.
 	mu sync.Mutex
-	// answer is nil until Serve is called. Requests are refused until then.
+	// answer is nil until serve is called. Requests are refused until then.
 	answer answerer
 	// all is the number of requests that are being answered.
 	all int
@@ -52,8 +53,8 @@ type requests struct {
 }
 
 // newRequests returns the requests of a process that has sent and answered none.
-func newRequests(c Carrier, life *lifetime) *requests {
-	return &requests{self: c.ID(), carrier: c, life: life, from: make(map[elastic.ID]int), left: make(chan struct{})}
+func newRequests(c Carrier, k Kind, life *lifetime) *requests {
+	return &requests{self: c.ID(), carrier: c, kind: k, life: life, from: make(map[elastic.ID]int), left: make(chan struct{})}
 }
 
 // request sends a request, and returns the reader of its answer.
@@ -66,7 +67,7 @@ func (r *requests) request(ctx context.Context, to elastic.ID, request []byte) (
 	}
 	a := &answer{ctx: ctx, from: to}
 	err := r.life.retry(ctx, func() (err error) {
-		a.s, err = r.carrier.Open(ctx, to, Bulk)
+		a.s, err = r.carrier.Open(ctx, to, r.kind)
 		return err
 	})
 	if err != nil {
@@ -170,7 +171,7 @@ func (r *requests) accept(s Stream) {
 		defer cancel() // also when the mesh closes, which ends the stream
 		w.readAcks()
 	})
-	if err := w.send(func(b io.Writer) error { return answer(ctx, from, request, b) }); err != nil {
+	if err := w.send(func(b *bufio.Writer) error { return answer(ctx, from, request, b) }); err != nil {
 		_ = s.Reset()
 	}
 	// Without this wait the reset would drop bytes of the answer that are still in flight.
@@ -218,7 +219,7 @@ type pieceWriter struct {
 
 // send calls the function answer, which writes the bytes of the answer, and then ends the answer.
 // The requester has progressTime to read the rest of the answer.
-func (p *pieceWriter) send(answer func(io.Writer) error) error {
+func (p *pieceWriter) send(answer func(*bufio.Writer) error) error {
 	b := bufio.NewWriterSize(p, pieceSize)
 	if err := errors.Join(answer(b), b.Flush()); err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/multiformats/go-multiaddr"
@@ -39,11 +38,11 @@ const (
 	// maxBookError is the number of bytes of the other side's error that are reported.
 	maxBookError = 200
 	// bookTime is the limit for an exchange, in which the answering member may have to open itself.
-	// announce and acceptPing use it, too.
+	// announce uses it, too.
 	bookTime = 5 * time.Second
 )
 
-// book is a message about addresses, in JSON.
+// book is a question about addresses, or the answer.
 type book struct {
 	// Open asks the other side to listen on the network, too.
 	Open bool `json:"open,omitempty"`
@@ -60,6 +59,7 @@ type book struct {
 type addressBook struct {
 	*dialer
 
+	ask    func(context.Context, elastic.ID, question) (io.ReadCloser, error)
 	self   elastic.ID
 	own    func() []string // addresses of this host
 	onOpen func() error    // Config.OnOpen
@@ -75,7 +75,7 @@ func (a *addressBook) exchange(ctx context.Context, to elastic.ID, open bool) (c
 	}
 	before := len(a.known(id))
 	err = a.retry(ctx, id, func(ctx context.Context) error {
-		answer, err = a.ask(ctx, id, book{Open: open, Addrs: map[elastic.ID][]string{a.self: a.own()}})
+		answer, err = a.askFor(ctx, to, book{Open: open, Addrs: map[elastic.ID][]string{a.self: a.own()}})
 		return err
 	})
 	if err != nil {
@@ -90,48 +90,27 @@ func (a *addressBook) exchange(ctx context.Context, to elastic.ID, open bool) (c
 	return len(a.known(id)) != before, answer, err
 }
 
-// ask sends a message on a stream of its own and returns the answer. The exchange fails after
-// bookTime, or when ctx ends.
-func (a *addressBook) ask(ctx context.Context, id peer.ID, q book) (answer book, err error) {
-	err = a.dialer.exchange(ctx, id, addrsProtocol, func(s *lazyStream) error {
-		if err := s.SetDeadline(time.Now().Add(bookTime)); err != nil {
-			return err
-		}
-		if err := writeBook(s, q); err != nil {
-			return err
-		}
-		if err := s.CloseWrite(); err != nil {
-			return err
-		}
-		answer, err = readBook(s)
-		return err
-	})
-	return answer, err
+// askFor asks once. The answer may take bookTime.
+func (a *addressBook) askFor(ctx context.Context, to elastic.ID, q book) (book, error) {
+	r, err := a.ask(ctx, to, question{Book: &q})
+	if err != nil {
+		return book{}, err
+	}
+	defer r.Close()
+	defer time.AfterFunc(bookTime, func() { _ = r.Close() }).Stop()
+	return readBook(r)
 }
 
-// accept handles the stream of a member that asks for addresses.
-func (a *addressBook) accept(s network.Stream) {
-	defer s.Reset()
-	if s.SetDeadline(time.Now().Add(bookTime)) != nil {
-		return
-	}
-	q, err := readBook(s)
-	if err != nil {
-		return
-	}
-	from := elastic.ID(s.Conn().RemotePeer().String())
+// answer answers the question of a member.
+func (a *addressBook) answer(from elastic.ID, q *book, w io.Writer) error {
 	a.learn(from, q.Addrs[from]) // the sender's claims about other hosts are ignored
 	var answer book
 	if q.Open {
 		answer.Error = a.openAsked()
-	}
-	answer.Addrs = a.all()
-	if writeBook(s, answer) == nil && s.CloseWrite() == nil {
-		waitEnd(s)
-	}
-	if q.Open {
 		a.tasks.run(func() { a.askBack(from) })
 	}
+	answer.Addrs = a.all()
+	return json.NewEncoder(w).Encode(answer)
 }
 
 // askBack asks the member from, which has asked this host to open itself, for addresses: from asks
@@ -154,16 +133,7 @@ func (a *addressBook) openAsked() string {
 	return ""
 }
 
-// writeBook writes a message as JSON.
-func writeBook(w io.Writer, b book) error {
-	text, err := json.Marshal(b)
-	if err == nil {
-		_, err = w.Write(text)
-	}
-	return err
-}
-
-// readBook reads a message, which ends with the stream. At most maxBook+1 bytes are read, one more
+// readBook reads an answer, which ends with r. At most maxBook+1 bytes are read, one more
 // than allowed, so that decodeBook notices a longer message.
 func readBook(r io.Reader) (book, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxBook+1))

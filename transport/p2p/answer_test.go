@@ -58,7 +58,7 @@ func FuzzProofAnswer(f *testing.F) {
 // yet, which waits for the refusal and sends no more. Nor is anything read of what is no proposal.
 func TestReadProposal(t *testing.T) {
 	errMore := errors.New("more was read")
-	for _, p := range []protocol.ID{proveProtocol, controlProtocol, dataProtocol, urgentProtocol, bulkProtocol, addrsProtocol, pingProtocol, punchProtocol, "/x", "na"} {
+	for _, p := range []protocol.ID{proveProtocol, controlProtocol, dataProtocol, urgentProtocol, bulkProtocol, questionProtocol, "/x", "na"} {
 		r := io.MultiReader(bytes.NewReader(proposalOf(p)), iotest.ErrReader(errMore))
 		if got, err := readProposal(r); err != nil || got != p {
 			t.Errorf("%s: %s, %v", p, got, err)

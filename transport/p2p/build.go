@@ -24,7 +24,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	h.admission.admitted = h.punch.tryPunch
 	// These parts use the connections: streams, addresses of other hosts, and direct paths.
 	h.dialer = newDialer(h.conns, h.relays, h.punch)
-	h.addresses = &addressBook{dialer: h.dialer, self: h.id, own: h.listener.addrs, onOpen: cfg.OnOpen}
+	h.addresses = &addressBook{dialer: h.dialer, ask: carrier{h}.ask, self: h.id, own: h.listener.addrs, onOpen: cfg.OnOpen}
 	// paths adds connections to list, and watch checks them.
 	h.paths = &paths{conns: h.conns, listener: h.listener, routes: routes, punch: h.punch, list: list}
 	if err := h.paths.configure(cfg, key); err != nil {
@@ -36,7 +36,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	}
 	h.setHandlers()
 	// The mesh sets h.take, the function that the handlers and UseHostKey call with each stream.
-	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.paths.path, KernelID: h.paths.offer(direct.Ticket{}).KernelID, Plan: cfg.plan})
+	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.paths.path, KernelID: h.paths.offer(direct.Ticket{}).KernelID, Answer: carrier{h}.answer, Plan: cfg.plan})
 	h.UseHostKey(cfg.HostKey)
 	addrs := cfg.ListenAddrs
 	// Listening is the last step that may fail: from then on handlers run.
@@ -63,6 +63,7 @@ func (h *Host) addRelays(cfg Config, key crypto.PrivKey) error {
 	}
 	h.listener.relays = h.relays
 	h.punch = newPuncher(h.relays, h.throttle, key, cfg.punch)
+	h.punch.ask = carrier{h}.ask
 	return nil
 }
 
@@ -93,11 +94,6 @@ func (h *Host) setHandlers() {
 		set(protocolOf(k), carrier{h}.accept(k))
 	}
 	set(proveProtocol, h.admission.acceptWords)
-	set(addrsProtocol, h.addresses.accept)
-	if h.punch != nil {
-		set(punchProtocol, h.punch.accept)
-	}
-	set(pingProtocol, h.watch.acceptPing)
 	// Streams go through admission first, which passes the streams of members on to the handlers
 	// above.
 	h.admission.members = h.conns.host.Mux()

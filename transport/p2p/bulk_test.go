@@ -95,6 +95,34 @@ func TestBulkBrokenOffByServer(t *testing.T) {
 	}
 }
 
+// A member that answers as many requests of a peer as it may still answers the questions of the peer.
+func TestExchangeBesideRequests(t *testing.T) {
+	begun, ended := make(chan bool), make(chan bool)
+	hs := pair(t, configs()["tls"], func(ctx context.Context, _ elastic.ID, _ []byte, _ io.Writer) error {
+		begun <- true
+		<-ctx.Done()
+		ended <- true
+		return ctx.Err()
+	})
+	const most = 8 // maxAnswersTo of package mesh
+	var answers []io.Closer
+	for range most {
+		a, err := hs[1].Request(within(t, long), hs[0].ID(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, a)
+		<-begun
+	}
+	if _, err := hs[1].Exchange(within(t, long), hs[0].ID(), false); err != nil {
+		t.Error(err)
+	}
+	for _, a := range answers {
+		_ = a.Close()
+		<-ended
+	}
+}
+
 // endless sends an answer without end, and reports the error that ended it.
 func endless(ended chan<- error) func(context.Context, elastic.ID, []byte, io.Writer) error {
 	return func(ctx context.Context, _ elastic.ID, _ []byte, w io.Writer) error {

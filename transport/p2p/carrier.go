@@ -1,9 +1,12 @@
 package p2p
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -117,6 +120,37 @@ func (c carrier) HangUp(to elastic.ID) {
 
 // Close implements mesh.Carrier.
 func (c carrier) Close() error { return c.h.close() }
+
+// question is what the carrier of one host asks that of another one, in JSON. One field is set. The answer
+// is a message of the same part.
+type question struct {
+	Book  *book     `json:"book,omitempty"`
+	Punch *punchAsk `json:"punch,omitempty"`
+}
+
+// ask asks a member. The caller reads the answer and closes it.
+func (c carrier) ask(ctx context.Context, to elastic.ID, q question) (io.ReadCloser, error) {
+	text, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	return c.h.Ask(ctx, to, text)
+}
+
+// answer implements mesh.Config.Answer.
+func (c carrier) answer(ctx context.Context, from elastic.ID, text []byte, w *bufio.Writer) error {
+	var q question
+	if err := json.Unmarshal(text, &q); err != nil {
+		return err
+	}
+	switch {
+	case q.Book != nil:
+		return c.h.addresses.answer(from, q.Book, w)
+	case q.Punch != nil && c.h.punch != nil:
+		return c.h.punch.answer(ctx, from, q.Punch, w)
+	}
+	return errors.New("a question that this host does not answer")
+}
 
 // Entering implements mesh.Viewer. It fails if the view has a banned peer.
 func (c carrier) Entering(v elastic.View) error {

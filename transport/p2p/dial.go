@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/sec"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 	"github.com/multiformats/go-multiaddr"
+	"github.com/multiformats/go-multistream"
 
 	"github.com/elrun/elrun/elastic"
 )
@@ -317,20 +318,7 @@ func (d *dialer) open(ctx context.Context, id peer.ID, p protocol.ID) (*lazyStre
 		_ = s.Reset()
 		return nil, err
 	}
-	return newLazyStream(s, p), nil
-}
-
-// exchange opens a stream for one question and its answer, and calls f with it. It resets the
-// stream when f returns, or when ctx ends, which interrupts f.
-func (d *dialer) exchange(ctx context.Context, id peer.ID, p protocol.ID, f func(*lazyStream) error) error {
-	s, err := d.open(ctx, id, p)
-	if err != nil {
-		return err
-	}
-	defer s.Reset()
-	stop := context.AfterFunc(ctx, func() { _ = s.Reset() })
-	defer stop()
-	return f(s)
+	return &lazyStream{s, multistream.NewMSSelect(s, p)}, nil
 }
 
 // settle connects with a peer before a long-lived stream is opened, and waits for the first attempt

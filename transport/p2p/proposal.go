@@ -16,14 +16,12 @@ import (
 
 // Protocol IDs of the streams.
 const (
-	controlProtocol protocol.ID = "/elrun/control/1"    // mesh.Control
-	dataProtocol    protocol.ID = "/elrun/data/3"       // mesh.Data
-	urgentProtocol  protocol.ID = "/elrun/urgent/1"     // mesh.Urgent
-	bulkProtocol    protocol.ID = "/elrun/bulk/2"       // mesh.Bulk
-	proveProtocol   protocol.ID = provePrefix + version // words of strangers (admission.go)
-	addrsProtocol   protocol.ID = "/elrun/addresses/1"  // exchange of addresses (addresses.go)
-	punchProtocol   protocol.ID = "/elrun/punch/1"      // hole punching (punchmsg.go)
-	pingProtocol    protocol.ID = "/elrun/ping/1"       // liveness of a peer (watch.go)
+	controlProtocol  protocol.ID = "/elrun/control/1"    // mesh.Control
+	dataProtocol     protocol.ID = "/elrun/data/3"       // mesh.Data
+	urgentProtocol   protocol.ID = "/elrun/urgent/1"     // mesh.Urgent
+	bulkProtocol     protocol.ID = "/elrun/bulk/2"       // mesh.Bulk
+	questionProtocol protocol.ID = "/elrun/question/1"   // mesh.Question
+	proveProtocol    protocol.ID = provePrefix + version // words of strangers (admission.go)
 )
 
 // provePrefix begins the proposal of a stranger in all versions. The version follows.
@@ -41,7 +39,7 @@ const (
 
 // protocolOf returns the protocol ID for streams of a kind.
 func protocolOf(k mesh.Kind) protocol.ID {
-	return [mesh.Kinds]protocol.ID{controlProtocol, dataProtocol, urgentProtocol, bulkProtocol}[k]
+	return [mesh.Kinds]protocol.ID{controlProtocol, dataProtocol, urgentProtocol, bulkProtocol, questionProtocol}[k]
 }
 
 // A stream of libp2p begins with multistream-select, by which the opener proposes a protocol and
@@ -62,11 +60,6 @@ func protocolOf(k mesh.Kind) protocol.ID {
 type lazyStream struct {
 	network.Stream
 	negotiated io.ReadWriter
-}
-
-// newLazyStream returns the lazyStream over a stream that this host has opened.
-func newLazyStream(s network.Stream, p protocol.ID) *lazyStream {
-	return &lazyStream{s, multistream.NewMSSelect(s, p)}
 }
 
 // Read implements io.Reader. Without room in b it only waits until the other side has accepted the

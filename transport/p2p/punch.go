@@ -1,6 +1,7 @@
 package p2p
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
 
+	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/internal/punch"
 )
 
@@ -58,7 +60,8 @@ type puncher struct {
 
 	// relays has the members that are asked for the external addresses of this host.
 	relays   *relays
-	throttle *throttle      // token buckets, which pay for the packets of outsiders
+	throttle *throttle // token buckets, which pay for the packets of outsiders
+	ask      func(context.Context, elastic.ID, question) (io.ReadCloser, error)
 	key      crypto.PrivKey // identity for QUIC
 	loopback bool           // tests: loopback counts as a network
 	slowness time.Duration  // tests: factor of all timeouts; otherwise 1
@@ -194,7 +197,7 @@ func (p *puncher) initiate(ctx context.Context, id peer.ID) error {
 	if err != nil {
 		// Without this message the other side would wait for a request from this host.
 		if talk, _, e := p.askRetrying(ctx, id, punchAsk{Error: err.Error()}); e == nil {
-			talk.end()
+			_ = talk.Close()
 		}
 		return err
 	}
@@ -204,14 +207,14 @@ func (p *puncher) initiate(ctx context.Context, id peer.ID) error {
 	if err != nil {
 		return err
 	}
-	defer talk.end()
+	defer talk.Close()
 	return p.searchAndConnect(ctx, s, id, punch.CheckList{Credential: ask.Credential, Candidates: answer.Addrs}, own)
 }
 
-// askRetrying repeats ask while the member does not know this host yet, until ctx ends.
-func (p *puncher) askRetrying(ctx context.Context, id peer.ID, q punchAsk) (*punchTalk, punchAnswer, error) {
+// askRetrying repeats askOnce while the member does not know this host yet, until ctx ends.
+func (p *puncher) askRetrying(ctx context.Context, id peer.ID, q punchAsk) (io.Closer, punchAnswer, error) {
 	for {
-		talk, answer, err := p.ask(ctx, id, q)
+		talk, answer, err := p.askOnce(ctx, id, q)
 		if err == nil || errors.As(err, new(final)) || p.tasks.pause(ctx, punchPause, err) != nil {
 			return talk, answer, err
 		}
@@ -248,9 +251,9 @@ func (p *puncher) connect(ctx context.Context, id peer.ID, at netip.AddrPort) er
 	}
 	// The other side may not have accepted the connection yet, and closes the path when this side
 	// ends the attempt. So wait for an answer over the new connection.
-	talk, _, err := p.ask(ctx, id, punchAsk{Here: true})
+	talk, _, err := p.askOnce(ctx, id, punchAsk{Here: true})
 	if err == nil {
-		talk.end()
+		_ = talk.Close()
 	}
 	return err
 }
@@ -325,27 +328,21 @@ func (p *puncher) onConnected(c network.Conn) {
 	}
 }
 
-// accept answers a question (punchAsk) of a member. There are four kinds: Here asks only for an
-// answer; Error ends an attempt for which this side waits; a question without addresses asks this
-// host to be the observer; any other question begins an attempt.
-func (p *puncher) accept(s network.Stream) {
-	defer s.Reset()
-	if s.SetDeadline(time.Now().Add(p.slowness*punchTime)) != nil {
-		return
+// answer answers a question of a member. There are four kinds: Here asks only for an answer; Error ends an
+// attempt for which this side waits; a question without addresses asks this host to be the observer; any
+// other question begins an attempt. ctx ends when the member has ended the exchange.
+func (p *puncher) answer(ctx context.Context, from elastic.ID, q *punchAsk, w *bufio.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, p.slowness*punchTime)
+	defer cancel()
+	id, err := p.gate.decode(from)
+	if err != nil {
+		return err
 	}
-	var q punchAsk
-	if json.NewDecoder(io.LimitReader(s, maxPunch)).Decode(&q) != nil {
-		return
-	}
-	id := s.Conn().RemotePeer()
 	if q.Here || q.Error != "" {
 		if q.Error != "" {
 			p.beginAttempt(id, true)(fmt.Errorf("the other side: %s", q.Error[:min(len(q.Error), maxPunchError)]))
 		}
-		if json.NewEncoder(s).Encode(punchAnswer{}) == nil {
-			waitEnd(s)
-		}
-		return
+		return json.NewEncoder(w).Encode(punchAnswer{})
 	}
 	socket, err := p.open()
 	switch {
@@ -353,42 +350,43 @@ func (p *puncher) accept(s network.Stream) {
 		if len(q.Addrs) > 0 {
 			p.beginAttempt(id, true)(err)
 		}
-		if json.NewEncoder(s).Encode(punchAnswer{Error: err.Error()}) == nil {
-			waitEnd(s)
-		}
+		return json.NewEncoder(w).Encode(punchAnswer{Error: err.Error()})
 	case len(q.Addrs) == 0:
-		end := socket.Serve(q.Credential)
-		defer end()
-		if json.NewEncoder(s).Encode(punchAnswer{Port: socket.port}) == nil {
-			waitEnd(s)
+		defer socket.Serve(q.Credential)()
+		err := sendPunch(w, punchAnswer{Port: socket.port})
+		if err == nil {
+			<-ctx.Done()
 		}
+		return err
 	default:
 		end := p.beginAttempt(id, true)
-		end(p.respond(s, id, socket, q))
+		err := p.respond(ctx, w, id, socket, q)
+		end(err)
+		return err
 	}
 }
 
+// sendPunch sends an answer before the exchange ends.
+func sendPunch(w *bufio.Writer, a punchAnswer) error {
+	if err := json.NewEncoder(w).Encode(a); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
 // respond is the responder's side of an attempt. It answers with its candidates, sends checks, and
-// then waits until the initiator ends the stream: the initiator makes the connection, and this side
+// then waits until the initiator ends the exchange: the initiator makes the connection, and this side
 // has the connection only then. The result is an error if the peer is still reached only through
 // relays.
-func (p *puncher) respond(s network.Stream, id peer.ID, socket *punchSocket, q punchAsk) error {
-	ctx, cancel := context.WithTimeout(p.tasks.life, p.slowness*punchTime)
-	defer cancel()
+func (p *puncher) respond(ctx context.Context, w *bufio.Writer, id peer.ID, socket *punchSocket, q *punchAsk) error {
 	own := socket.gather(ctx, id)
 	m := socket.StartChecks(punch.CheckList{Credential: q.Credential, Candidates: q.Addrs, Account: p.account(id)})
 	defer p.endSearch(m, id)
-	if err := json.NewEncoder(s).Encode(punchAnswer{Addrs: own.addrs}); err != nil {
+	if err := sendPunch(w, punchAnswer{Addrs: own.addrs}); err != nil {
 		return err
 	}
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		defer cancel()
-		waitEnd(s) // returns at the deadline at the latest
-	}()
 	_, err := m.Found(ctx)
-	<-over
+	<-ctx.Done()
 	switch {
 	case !p.onlyRelayed(id):
 		return nil
@@ -396,4 +394,55 @@ func (p *puncher) respond(s network.Stream, id peer.ID, socket *punchSocket, q p
 		err = errors.New("hole punching found a path through the routers, but QUIC did not connect over it")
 	}
 	return own.explain(err)
+}
+
+// Hole punching has one question and one answer. A credential lets its holder send checks to a socket.
+//
+//	asks                                            answers
+//	my credential: what is my address?         ->   accepts requests with the credential
+//	                                           <-   its UDP port
+//	my credential and candidates               ->   collects its own candidates
+//	                                           <-   its candidates; sends checks to the other's
+//	error: I cannot try                        ->   stops waiting
+//
+// Closing the answer ends the exchange. The initiator sends a last question (Here) over the new
+// connection to be sure that the other side has it, too.
+
+const (
+	// maxPunch is the longest answer, in bytes.
+	maxPunch = 4 << 10
+	// maxPunchError is the number of bytes of the other side's error that are reported.
+	maxPunchError = 200
+)
+
+// punchAsk is a question. Without addresses it asks for the sender's external address.
+type punchAsk struct {
+	Here       bool             `json:"here,omitempty"` // asks only for an answer
+	Error      string           `json:"error,omitempty"`
+	Credential punch.Credential `json:"credential"`      // for the checks of this exchange
+	Addrs      []netip.AddrPort `json:"addrs,omitempty"` // candidates of the sender
+}
+
+// punchAnswer is the answer to a punchAsk.
+type punchAnswer struct {
+	Error string           `json:"error,omitempty"`
+	Port  uint16           `json:"port,omitempty"` // the answering side's UDP port
+	Addrs []netip.AddrPort `json:"addrs,omitempty"`
+}
+
+// askOnce asks a question and returns the answer. The caller closes talk, which ends the exchange. An
+// error that the other side reports is final.
+func (p *puncher) askOnce(ctx context.Context, id peer.ID, q punchAsk) (talk io.Closer, a punchAnswer, err error) {
+	r, err := p.ask(ctx, elastic.ID(id.String()), question{Punch: &q})
+	if err == nil {
+		err = json.NewDecoder(io.LimitReader(r, maxPunch)).Decode(&a)
+		if err == nil && a.Error != "" {
+			err = final{errors.New(a.Error[:min(len(a.Error), maxPunchError)])}
+		}
+		if err == nil {
+			return r, a, nil
+		}
+		_ = r.Close()
+	}
+	return nil, a, fmt.Errorf("ask %s for hole punching: %w", id.ShortString(), err)
 }

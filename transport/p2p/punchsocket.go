@@ -233,11 +233,11 @@ func (p *punchSocket) observe(ctx context.Context, except peer.ID) (external []n
 // accept requests with a fresh credential, and then by UDP for the address that it sees.
 func (p *punchSocket) observeBy(ctx context.Context, c network.Conn) (netip.AddrPort, error) {
 	ask := punchAsk{Credential: punch.NewCredential()}
-	talk, answer, err := p.p.ask(ctx, c.RemotePeer(), ask)
+	talk, answer, err := p.p.askOnce(ctx, c.RemotePeer(), ask)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	defer talk.end()
+	defer talk.Close()
 	// The answer has the observer's UDP port; the connection shows the observer's IP address.
 	ip, ok := hostOf(c.RemoteMultiaddr())
 	if !ok || !ip.Is4() {

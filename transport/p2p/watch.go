@@ -3,13 +3,11 @@ package p2p
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"sync"
 	"time"
 
-	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/elrun/elrun/internal/netwatch"
@@ -163,38 +161,23 @@ func (w *watch) abandonStuck(c *direct.Conn, id peer.ID) {
 	c.GiveUp(fmt.Errorf("%w: %s", mesh.ErrPath, why))
 }
 
-// ping checks that a member is alive: it sends a byte on a new stream, and the member sends the
-// byte back. It returns the remote address of the connection that was used, which may be a new
-// connection.
+// ping checks that a member is alive: the member accepts a new stream. No part of the member but libp2p
+// has to do anything for that. It returns the remote address of the connection that was used, which may be
+// a new connection.
 func (w *watch) ping(id peer.ID, within time.Duration) (at netip.Addr, err error) {
 	ctx, cancel := context.WithTimeout(w.tasks.life, within)
 	defer cancel()
 	err = w.retry(ctx, id, func(ctx context.Context) error {
-		return w.exchange(ctx, id, pingProtocol, func(s *lazyStream) error {
-			if _, err := s.Write([]byte{0}); err != nil {
-				return err
-			}
-			if _, err := io.ReadFull(s, make([]byte, 1)); err != nil {
-				return err
-			}
-			at, _ = hostOf(s.Conn().RemoteMultiaddr())
-			return nil
-		})
+		s, err := w.open(ctx, id, questionProtocol)
+		if err == nil {
+			err = w.confirm(ctx, s)
+		}
+		if err != nil {
+			return err
+		}
+		_ = s.Reset() // without a question
+		at, _ = hostOf(s.Conn().RemoteMultiaddr())
+		return nil
 	})
 	return at, err
-}
-
-// acceptPing answers a ping. It calls no other part, so it answers even while other parts are
-// blocked: a ping tests only the process and the path.
-func (w *watch) acceptPing(s network.Stream) {
-	defer s.Reset()
-	var b [1]byte
-	if s.SetDeadline(time.Now().Add(bookTime)) != nil {
-		return
-	}
-	if _, err := io.ReadFull(s, b[:]); err == nil {
-		if _, err = s.Write(b[:]); err == nil {
-			waitEnd(s)
-		}
-	}
 }
