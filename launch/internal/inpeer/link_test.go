@@ -30,7 +30,7 @@ type launcher struct {
 func newTestAgent() (*Link, launcher) {
 	here, there := net.Pipe()
 	l := launcher{wire.NewPipe(there), make(chan int, 1)}
-	return newAgent(here, func(status int) { l.exited <- status }), l
+	return newLink(here, func(status int) { l.exited <- status }), l
 }
 
 // startMessage returns the order for a group of one.
@@ -138,7 +138,7 @@ func TestAgentSendsFirst(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	here, there := net.Pipe()
 	conn, l := &sending{Conn: here}, launcher{wire.NewPipe(there), make(chan int, 1)}
-	a := newAgent(conn, func(int) {})
+	a := newLink(conn, func(int) {})
 	const n = 500
 	got := l.serve(t, startMessage(), n)
 	if _, err := a.Hello(t.Context(), "job", testMember(0)); err != nil {
@@ -391,7 +391,7 @@ func TestFoundMessage(t *testing.T) {
 	if got := p.found.members(); len(got) != 2 {
 		t.Errorf("found %v", got)
 	}
-	for _, bad := range []string{`{"found":[{"id":""}]}`, `{"found":[],"abort":"x"}`} {
+	for _, bad := range []string{`{"found":[{"id":""}]}`, `{"found":[]}`} {
 		if _, err := wire.DecodeMessage([]byte(bad)); err == nil {
 			t.Errorf("%s is taken", bad)
 		}

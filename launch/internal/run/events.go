@@ -177,6 +177,9 @@ func (r *runner) event(from int, line json.RawMessage) {
 	case event.Complete:
 		r.peers.record(job.Closed{Seat: from})
 	case event.Done:
+		if len(r.outcome.dones) == 0 {
+			r.outcome.leading = r.report.IsLeading()
+		}
 		r.outcome.dones = append(r.outcome.dones, DoneReport{from, b})
 		r.peers.record(job.Done{Seat: from, Digest: b.SHA256})
 	case event.Dropped:

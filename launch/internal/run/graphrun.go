@@ -113,7 +113,7 @@ func (g *graphRun) introduce(c *child, info wire.ProgramInfo) {
 	c.program = true
 }
 
-// IsActive reports whether a service or task is running or will be started. The launcher runs on
+// isActive reports whether a service or task is running or will be started. The launcher runs on
 // until then.
 func (g *graphRun) isActive() bool { return g != nil && g.plan.IsActive() }
 

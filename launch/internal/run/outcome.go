@@ -33,8 +33,11 @@ type outcome struct {
 	stopping bool           // elrun stop has asked all peers of this launcher to leave
 	// exits has the ends of all processes, in the order in which they ended; dones has the results
 	// that peers have reported.
-	exits   []spec.Exit
-	dones   []DoneReport
+	exits []spec.Exit
+	dones []DoneReport
+	// leading reports whether this launcher led the job when the first of dones came. Members that close
+	// their groups then leave later views, which may have another first member.
+	leading bool
 	member  bool      // a group was formed
 	mistake string    // the first mistake of the program that was reported; empty if none
 	finders []int     // the peers that have found it, and not learned of it from others

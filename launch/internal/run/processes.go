@@ -132,7 +132,7 @@ func (p *processes) giveInput() {
 	p.input = spec.Input{}
 }
 
-// HostFor returns the host for a process that is started now; nil for this host.
+// hostFor returns the host for a process that is started now; nil for this host.
 func (p *processes) hostFor(index int) *hosts.Host { return p.hosts.HostFor(index, p.running) }
 
 // running returns the number of peers that run on a host.

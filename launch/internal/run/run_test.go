@@ -140,6 +140,29 @@ func TestRunEndsBeforeJoining(t *testing.T) {
 
 const sayDone = `printf '{"event":{"time":"2026-01-02T03:04:05Z","event":"done","peer":"peer-%s","index":0,"steps":9,"peers":2,"sha256":"%s"}}\n' $ELRUN_INDEX `
 
+// Of several launchers the one that leads the job when it ends prints the result, and no other: members
+// that close their groups leave a view to others.
+func TestRunDoneOfOthers(t *testing.T) {
+	known := func(epoch int, members string) string {
+		return fmt.Sprintf(`printf '{"known":{"epoch":%d,"members":[%s]}}\n' >&3; `, epoch, members)
+	}
+	foreign := `{"id":"far","launcher":"another"}`
+	for _, c := range []struct {
+		name, script string
+		prints       bool
+	}{
+		{"another launcher leads", known(2, foreign) + sayDone + `abcd >&3; `, false},
+		{"another launcher led", known(2, foreign) + sayDone + `abcd >&3; ` + known(3, ""), false},
+		{"another launcher had led before", known(2, foreign) + known(3, "") + sayDone + `abcd >&3; `, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, out, err := runShell(t, sayHello+c.script, spec.Options{Peers: 1, Output: spec.Output{Shared: true}}); strings.Contains(out, "sha256=abcd") != c.prints {
+				t.Errorf("stdout %q, stderr %q", out, err)
+			}
+		})
+	}
+}
+
 func TestRunDone(t *testing.T) {
 	var events sink.Buffer
 	res, out, _ := runShell(t, sayHello+sayDone+`abcd >&3; echo after`, spec.Options{Peers: 2, Output: spec.Output{Events: &events}})

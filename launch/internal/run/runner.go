@@ -115,7 +115,7 @@ func (r *runner) loop(ctx context.Context) {
 	r.report.Shared(r.membership.Finish())
 }
 
-// IsActive reports whether a process is running or will be started.
+// isActive reports whether a process is running or will be started.
 func (r *runner) isActive() bool { return r.peers.isActive() || r.graph.isActive() }
 
 // tick does everything that is due at now.
@@ -150,7 +150,7 @@ func (r *runner) finish(ctx context.Context) spec.Result {
 	last := ""
 	// If the peers disagree about the result, the job fails; otherwise the result is the last line
 	// of the output.
-	if err == nil && done != nil && r.report.IsLeading() && r.outcome.mistake == "" {
+	if err == nil && done != nil && r.outcome.leading && r.outcome.mistake == "" {
 		last = printable.Line(done.Line())
 	}
 	status := r.outcome.status()

@@ -63,7 +63,7 @@ func (s *supervisor) start() error {
 	return s.unstarted
 }
 
-// IsActive reports whether a process is running or will be started.
+// isActive reports whether a process is running or will be started.
 func (s *supervisor) isActive() bool { return s.outcome.over == nil }
 
 // record tells the job a fact, carries out all that follows, and returns the outputs of this fact.
