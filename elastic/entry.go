@@ -8,7 +8,7 @@ import (
 // that this member enters.
 const slowEntry = 1500 * time.Millisecond
 
-// entry is the entry of this member into the session of a view. It lasts from Connect until all
+// sessionEntry is the entry of this member into the session of a view. It lasts from Connect until all
 // members of the session are level. The driver's goroutine owns it.
 type sessionEntry struct {
 	view      View // the view of the session; epoch 0 while this member enters no session

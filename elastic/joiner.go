@@ -282,9 +282,9 @@ func inParts(all []Member, f func(Member)) {
 // newcomer sends each donor a request every few seconds, and many newcomers may ask few members.
 const followedDonors = 2
 
-// apply copies the state of the job, if the job has one, and follows the updates that are committed
-// meanwhile, until inView ends. As soon as this peer is level it requests admission. apply returns
-// the number of bytes of state and updates received.
+// copyAndFollow copies the state of the job, if the job has one, and follows the updates that are
+// committed meanwhile, until inView ends. As soon as this peer has caught up it requests admission.
+// copyAndFollow returns the number of bytes of state and updates received.
 func (j *joiner) copyAndFollow(inView context.Context) (moved int64, err error) {
 	g := j.group
 	f := &follower{joiner: j, inView: inView, src: &rated{Source: networkSource{j.d.ep.Network}},

@@ -128,7 +128,7 @@ func (a account) differs(b account) bool {
 	return a.digest != 0 && b.digest != 0 && a.digest != b.digest
 }
 
-// level brings the members of a session to the same step. If a donor dies meanwhile, the session is
+// synchronize brings the members of a session to the same step. If a donor dies meanwhile, the session is
 // revoked, and the members try again in the next session. A receiver changes its state only when it
 // has received a step completely.
 func (h *heldState) synchronize(ctx context.Context, s *Session, l *loops) error {

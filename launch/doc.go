@@ -90,7 +90,8 @@ package launch
 //	                   launcher's signature of its ID, or a ticket
 //	          abort    there is no job to join, and why: give up
 //	          dead     a member's process has ended: its launcher has the wait status, or the
-//	                   kernel has marked the word of its program (word.go)
+//	                   kernel has marked the word of its program
+//	                   (internal/wire/word.go)
 //	          finished the members have finished before this peer was admitted
 //	          again    no member lives: a peer that still waits to join says hello again, and
 //	                   gets another answer
@@ -118,38 +119,35 @@ package launch
 //
 //	local.watch      one for each process on this host; below it one for each output stream, a reader
 //	                 of the messages of the process, and a writer of messages to it
-//	Host.run   one for each other host: reads the messages of the agent; another one writes
+//	Host.run         one for each other host: reads the messages of the agent; another one writes
 //	printer.run      one for each output file, the only one that writes to the file
 //	announcer.run    announces the job, and seeker.run looks up members, with Network.Discovery
 //
 // In a peer the program's own goroutine calls Init, and the methods of the group. Beside it run:
 //
-//	agent            one goroutine reads from the launcher, one writes to it
+//	Link             one goroutine reads from the launcher, one writes to it
 //	control          one accepts connections, and each connection has one
 //	identity         one for each proof to a member, and for discovery
 //	signals          one waits for the first SIGTERM
 //
 // # Where to read
 //
-//	launcher    run.go, runner.go (the loop), events.go (from notices to inputs of internal/job),
-//	            supervisor.go (carries out its outputs), scaling.go, roster.go (who is a member),
-//	            processes.go and local.go (the processes), obituary.go (deaths that others are told
-//	            of), outcome.go (status and last line)
-//	output      reporter.go, console.go, printer.go, progress.go; the lines about members come from
-//	            membershiplog.go, eventlines.go and eventgroup.go, those about waits and failures
-//	            from stalls.go, entrystalls.go, joinqueue.go and failurereport.go; repeats.go ends a job
-//	            whose sample ends its peers
-//	peer        init.go, agent.go and outbox.go (the launcher), peer.go, identity.go (the network)
-//	hosts       hosts.go, hostlist.go, connect.go, remote.go; hostagent.go is the other side, and
-//	            agent.go the protocol; probe.go tests the network between hosts
-//	joining     search.go (the newcomer), admission.go (the member), issue.go and tickets.go (the
-//	            ticket), open.go, lanpeers.go, discovery.go
-//	programs    graph.go and handle.go (the interface), graphinfo.go (what processes tell the
-//	            launcher), nodeplan.go and graphrun.go (the launcher), graphnode.go (a process),
-//	            directory.go and callers.go (calls), graphinprocess.go (goroutines in place of
-//	            processes)
-//	commands    job.go, status.go, stop.go, ended.go; control.go and socket.go answer them
-//	doctor      doctor.go, check.go, doctorhosts.go, doctormember.go
+// Each room has one responsibility, and its package comment names the processes that it runs in:
+//
+//	spec               what users ask for and get: options, hosts, tickets, results
+//	internal/wire      the messages between launcher, peers, agents and commands
+//	internal/run       the launcher: its loop (internal/run/runner.go), what it notices
+//	                   (internal/run/events.go), what it does (internal/run/supervisor.go)
+//	internal/job       every decision about the life of a job, as a pure machine
+//	internal/say       the lines for people
+//	internal/proc      the processes of this host
+//	internal/hosts     the connections to other hosts, and which peers run where
+//	internal/agent     the process on another host that obeys the launcher
+//	internal/inpeer    the process of a peer: Init, the link to its launcher, joining, tickets
+//	internal/ctl       control sockets: status, stop, scale, and their answers
+//	internal/doctor    the tests of hosts and jobs
+//	program            graphs of services and tasks; internal/nodes decides when they start and
+//	                   stop, internal/rpc carries their calls
 //
 // # Programs
 //
@@ -157,14 +155,15 @@ package launch
 // peers are the peers of a job. The first of them describes the program to the launcher (message
 // program). The launcher starts the other nodes, with the node's name in ELRUN_NODE. Services
 // report where they listen (serving), and the launcher passes the locations to all processes
-// (directory). nodeplan.go decides when nodes start and stop. Calls do not pass through the
+// (directory). Package internal/nodes decides when nodes start and stop. Calls do not pass through the
 // launcher: see package launch/internal/rpc.
 //
 // # Other hosts
 //
 // With Remote.Hosts the peers run on other hosts. For each host Run starts ssh, which starts an
 // agent there (ServeHost, elrun agent), and the agent starts the peers. Launcher and agent exchange
-// messages over the standard input and output of the agent: JSON objects, one a line (agent.go).
+// messages over the standard input and output of the agent: JSON objects, one a line
+// (internal/wire).
 // They are the messages between launcher and peers, and those about the peers' output, signals, and the
 // ends of processes. The end of its input tells an agent that the launcher has died. The end of a
 // connection is no proof that the peers behind it have ended, so the launcher does not report their
@@ -174,16 +173,18 @@ package launch
 // # Joining by ticket
 //
 // A ticket names the job and some addresses of members, and carries a key with which the members
-// have agreed to admit newcomers (issue.go, transport/ticket). A newcomer finds the members that
-// listen at the addresses, and proves to these members that it has the key (search.go). It gives
+// have agreed to admit newcomers (internal/inpeer/issue.go, transport/ticket). A newcomer finds the members that
+// listen at the addresses, and proves to these members that it has the key
+// (internal/inpeer/search.go). It gives
 // the same proof to every other member before it sends the first message to that member
-// (identity.go). Members look up the key in their view (admission.go). With Network.LAN, newcomers
+// (internal/inpeer/identity.go). Members look up the key in their view
+// (internal/inpeer/admission.go). With Network.LAN, newcomers
 // also find members on the local network by multicast DNS: the peers that made a ticket for other
 // hosts, and the peers that joined by a ticket. So the ticket stays usable after the members that
 // it names have died.
 //
 // A job whose launcher has no listen addresses listens on loopback until the first ticket for
-// other hosts opens it (open.go).
+// other hosts opens it (internal/inpeer/open.go).
 //
 // # Control socket
 //

@@ -81,7 +81,7 @@ package trainer
 //
 // A step consists of microbatches. The files follow its stages:
 //
-//  1. session.go: package elastic provides a session, that is a fixed set of members. Members that
+//  1. job.go: package elastic provides a session, that is a fixed set of members. Members that
 //     were behind have been brought up to date by then, by the methods in state.go.
 //  2. resumereport.go: all ranks gather which microbatches each of them holds of the open step. The
 //     assignment is a pure function of these reports: held microbatches stay with their holder, and

@@ -3,6 +3,7 @@ package lint
 import (
 	"go/ast"
 	"go/token"
+	"strings"
 )
 
 // checkDocs reports a package or an exported name without a comment.
@@ -49,10 +50,18 @@ func checkPackageDoc(p *Package) []Problem {
 		"package %s has no comment: say above the package clause what it is for and how to use it", f.Syntax.Name.Name)}
 }
 
-// checkFuncDoc reports an exported function, or an exported method of an exported type, without a
-// comment. Methods of an unexported type are not in go doc, so they need none.
+// checkFuncDoc reports a comment that begins with another name than that of its function, and an exported
+// function, or an exported method of an exported type, without a comment. Methods of an unexported type are
+// not in go doc, so they need none.
 func checkFuncDoc(f *File, d *ast.FuncDecl) []Problem {
 	name := d.Name.Name
+	if d.Doc != nil {
+		// A comment of directives only has no text.
+		if words := strings.Fields(d.Doc.Text()); len(words) > 0 && words[0] != name {
+			return []Problem{f.problem(d.Pos(), "the comment of %s begins with %q: begin it with the name of the function", name, words[0])}
+		}
+		return nil
+	}
 	if d.Recv != nil && len(d.Recv.List) > 0 {
 		receiver := receiverName(d.Recv.List[0].Type)
 		if !ast.IsExported(receiver) {
@@ -60,7 +69,7 @@ func checkFuncDoc(f *File, d *ast.FuncDecl) []Problem {
 		}
 		name = receiver + "." + name
 	}
-	if !d.Name.IsExported() || d.Doc != nil {
+	if !d.Name.IsExported() {
 		return nil
 	}
 	return []Problem{f.problem(d.Pos(),

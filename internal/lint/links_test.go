@@ -148,6 +148,32 @@ func TestNamedFiles(t *testing.T) {
 	}
 }
 
+// If a comment names a Go file, the file is in the same folder, or the comment names its folder.
+func TestFilesInComments(t *testing.T) {
+	comment := regexp.MustCompile(`(?m)(?:^|\s)//.*$`)
+	named := regexp.MustCompile(`(?:^|[^\w/.%])((?:[\w-]+/)*\w+\.go)\b`)
+	count := 0
+	for _, name := range sources(t, func(base string) bool { return filepath.Ext(base) == ".go" }) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range comment.FindAllString(string(text), -1) {
+			for _, found := range named.FindAllStringSubmatch(line, -1) {
+				count++
+				_, here := os.Stat(filepath.Join(filepath.Dir(name), found[1]))
+				_, there := os.Stat(filepath.Join(top, found[1]))
+				if here != nil && there != nil {
+					t.Errorf("%s names %s, which is neither in its folder nor a path from the top", name, found[1])
+				}
+			}
+		}
+	}
+	if count < 50 {
+		t.Errorf("%d files were found", count)
+	}
+}
+
 // The Debian package contains the documents to which the README links.
 func TestPackedDocuments(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(top, "scripts/deb/nfpm.yaml"))

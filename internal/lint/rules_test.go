@@ -214,6 +214,8 @@ func TestDocumentation(t *testing.T) {
 		{"function", "ring/a.go", head + "func F() {}", []string{"F has no comment"}},
 		{"documented function", "ring/a.go", head + "// F does nothing.\nfunc F() {}", nil},
 		{"own function", "ring/a.go", head + "func f() {}", nil},
+		{"function that was renamed", "ring/a.go", head + "// g does nothing.\nfunc f() {}", []string{"the comment of f begins with \"g\""}},
+		{"function with a directive", "ring/a.go", head + "//go:noinline\nfunc f() {}", nil},
 		{"method", "ring/a.go", head + "// T is a type.\ntype T[E any] int\nfunc (t *T[E]) M() {}", []string{"T.M has no comment"}},
 		{"method of two parameters", "ring/a.go", head + "func (t *T[A, B]) M() {}", []string{"T.M has no comment"}},
 		{"method of an own type", "ring/a.go", head + "func (t t) M() {}", nil},

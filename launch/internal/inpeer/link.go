@@ -96,7 +96,7 @@ func OpenLink(fd int) (*Link, error) {
 		return nil, fmt.Errorf("launch: open %s=%d: %w", wire.EnvFD, fd, err)
 	}
 	_ = f.Close() // conn has a duplicate
-	return newAgent(&wire.WordConn{UnixConn: conn.(*net.UnixConn)}, os.Exit), nil
+	return newLink(&wire.WordConn{UnixConn: conn.(*net.UnixConn)}, os.Exit), nil
 }
 
 // isUnix reports whether addr is the address of a Unix socket.
@@ -105,8 +105,8 @@ func isUnix(addr syscall.Sockaddr) bool {
 	return ok
 }
 
-// newAgent returns a Link on conn, which it owns, and starts its two goroutines.
-func newAgent(conn net.Conn, exit func(int)) *Link {
+// newLink returns a Link on conn, which it owns, and starts its two goroutines.
+func newLink(conn net.Conn, exit func(int)) *Link {
 	a := &Link{pipe: wire.NewPipe(conn), exit: exit, answer: make(chan wire.Message, maxAnswers),
 		scaling: make(chan struct{}, 1), scaled: make(chan wire.ScaleResult, 1), decisions: make(chan wire.Decision, 1)}
 	a.out = wire.NewOutbox(a.dropped)
