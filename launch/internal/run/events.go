@@ -142,6 +142,15 @@ func (r *runner) halted(i int, c *child, on bool) {
 	}
 }
 
+// led reports whether this launcher led the job in an epoch; 0 stands for the latest known one. It leads
+// unless launchers share its outputs.
+func (r *runner) led(epoch uint64) bool {
+	if epoch == 0 || !r.o.Output.Shared {
+		return r.report.IsLeading()
+	}
+	return r.roster.led(epoch)
+}
+
 // event passes an event of a peer to the parts of the launcher that use it. The goroutine that
 // reads the peer's messages has already sent the event to the event log.
 func (r *runner) event(from int, line json.RawMessage) {
@@ -178,7 +187,7 @@ func (r *runner) event(from int, line json.RawMessage) {
 		r.peers.record(job.Closed{Seat: from})
 	case event.Done:
 		if len(r.outcome.dones) == 0 {
-			r.outcome.leading = r.report.IsLeading()
+			r.outcome.leading = r.led(e.Epoch)
 		}
 		r.outcome.dones = append(r.outcome.dones, DoneReport{from, b})
 		r.peers.record(job.Done{Seat: from, Digest: b.SHA256})

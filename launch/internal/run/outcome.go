@@ -35,8 +35,8 @@ type outcome struct {
 	// that peers have reported.
 	exits []spec.Exit
 	dones []DoneReport
-	// leading reports whether this launcher led the job when the first of dones came. Members that close
-	// their groups then leave later views, which may have another first member.
+	// leading reports whether this launcher led the job in the epoch of the first of dones. Members that
+	// close their groups leave later views, which may have another first member.
 	leading bool
 	member  bool      // a group was formed
 	mistake string    // the first mistake of the program that was reported; empty if none

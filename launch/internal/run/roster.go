@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -23,6 +24,7 @@ type roster struct {
 	// peers has the processes of this launcher by local index, also those that have ended.
 	peers  map[int]*localPeer
 	latest wire.Known // the latest reported state of the group
+	leads  []leader   // the launchers that have led the group, in the order of their epochs
 	// program is the program of the command that the present group runs, from 1.
 	program int
 
@@ -35,6 +37,12 @@ type roster struct {
 type named struct {
 	index  int
 	member elastic.Member
+}
+
+// leader is the launcher whose peer has rank 0 from an epoch on, "" in a group without members.
+type leader struct {
+	epoch    uint64
+	launcher string
 }
 
 // localPeer is one local process.
@@ -50,7 +58,8 @@ type localPeer struct {
 // newRoster returns a roster without peers.
 func newRoster(order wire.StartOrder) *roster {
 	r := &roster{order: order, peers: make(map[int]*localPeer), program: 1, names: make(map[job.ID]named)}
-	r.latest.Members, r.order.Contacts = order.Contacts, nil
+	r.enter(wire.Known{Members: order.Contacts})
+	r.order.Contacts = nil
 	// Only the launcher that began the job has the secret, and so can sign passes.
 	if len(order.Secret) > 0 {
 		signer := ticket.SignerOf(order.Secret)
@@ -122,7 +131,8 @@ func (r *roster) begin(members []job.ID, program int) {
 	for ; r.program < program; r.program++ {
 		r.order.Job += "+"
 	}
-	r.latest = wire.Known{Members: r.first(members).Start.Peers}
+	r.leads = nil // the epochs of the new group begin again
+	r.enter(wire.Known{Members: r.first(members).Start.Peers})
 	for _, id := range members {
 		r.peers[r.names[id].index].told = true
 	}
@@ -181,9 +191,21 @@ func (r *roster) learn(k wire.Known) {
 	// Reports of different peers may arrive out of order.
 	k.Open = k.Open || r.latest.Open // an open job is never closed again
 	if k.Epoch >= r.latest.Epoch {
-		r.latest = k
+		r.enter(k)
 	}
 	r.latest.Open = k.Open
+}
+
+// enter records a state of the group as the latest one, and who leads from there on.
+func (r *roster) enter(k wire.Known) {
+	r.latest = k
+	l := leader{epoch: k.Epoch}
+	if len(k.Members) > 0 {
+		l.launcher = k.Members[0].Launcher
+	}
+	if n := len(r.leads); n == 0 || r.leads[n-1].launcher != l.launcher {
+		r.leads = append(r.leads, l)
+	}
 }
 
 // index returns the local index of the peer that has or had a short ID, or -1.
@@ -230,12 +252,21 @@ func (r *roster) describe(ids string) string {
 	return strings.Join(parts, ", ") + more
 }
 
-// leads reports whether a peer of this launcher has rank 0, as far as is known.
-func (r *roster) leads() bool {
-	if len(r.latest.Members) == 0 {
+// isLeading reports whether a peer of this launcher has rank 0, as far as is known.
+func (r *roster) isLeading() bool { return r.led(math.MaxUint64) }
+
+// led reports whether a peer of this launcher had rank 0 in an epoch, as far as is known.
+func (r *roster) led(epoch uint64) bool {
+	l := r.leads[0].launcher
+	for _, next := range r.leads {
+		if next.epoch <= epoch {
+			l = next.launcher
+		}
+	}
+	if l == "" {
 		return len(r.order.Secret) > 0 // without the secret another launcher began the job
 	}
-	return r.latest.Members[0].Launcher == r.order.Launcher
+	return l == r.order.Launcher
 }
 
 // hasLocalMember reports whether a peer of this launcher is a member, as far as is known.

@@ -151,15 +151,20 @@ func TestRosterSignsNewID(t *testing.T) {
 func TestLeads(t *testing.T) {
 	former, joiner := rosterOf(1, testOrder()), newRoster(wire.StartOrder{Launcher: "other"})
 	ours, theirs := elastic.Member{ID: peerID(0), Launcher: "launcher"}, elastic.Member{ID: peerID(1), Launcher: "other"}
-	if !former.leads() || joiner.leads() {
+	if !former.isLeading() || joiner.isLeading() {
 		t.Error("before a view of both")
 	}
 	for i, members := range [][]elastic.Member{{ours, theirs}, {theirs, ours}, {theirs}} {
 		for _, r := range []*roster{former, joiner} {
 			r.learn(wire.Known{Epoch: uint64(i) + 2, Members: members})
 		}
-		if former.leads() != (i == 0) || joiner.leads() != (i > 0) {
+		if former.isLeading() != (i == 0) || joiner.isLeading() != (i > 0) {
 			t.Errorf("view %d", i)
+		}
+	}
+	for epoch, first := range []bool{true, true, true, false, false, false} {
+		if former.led(uint64(epoch)) != first || joiner.led(uint64(epoch)) == first {
+			t.Errorf("epoch %d", epoch)
 		}
 	}
 }

@@ -147,6 +147,7 @@ func TestRunDoneOfOthers(t *testing.T) {
 		return fmt.Sprintf(`printf '{"known":{"epoch":%d,"members":[%s]}}\n' >&3; `, epoch, members)
 	}
 	foreign := `{"id":"far","launcher":"another"}`
+	sayDoneIn2 := strings.Replace(sayDone, `"event":"done"`, `"event":"done","epoch":2`, 1)
 	for _, c := range []struct {
 		name, script string
 		prints       bool
@@ -154,6 +155,7 @@ func TestRunDoneOfOthers(t *testing.T) {
 		{"another launcher leads", known(2, foreign) + sayDone + `abcd >&3; `, false},
 		{"another launcher led", known(2, foreign) + sayDone + `abcd >&3; ` + known(3, ""), false},
 		{"another launcher had led before", known(2, foreign) + known(3, "") + sayDone + `abcd >&3; `, true},
+		{"another launcher led at the last step", known(2, foreign) + known(3, "") + sayDoneIn2 + `abcd >&3; `, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, out, err := runShell(t, sayHello+c.script, spec.Options{Peers: 1, Output: spec.Output{Shared: true}}); strings.Contains(out, "sha256=abcd") != c.prints {

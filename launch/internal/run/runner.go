@@ -66,7 +66,7 @@ const (
 // The runner owns the processes that it starts: all of them have ended when loop returns.
 func newRunner(o spec.Options, path string, order wire.StartOrder) *runner {
 	group := newRoster(order)
-	r := &runner{o: &o, begun: time.Now(), calls: newCalls(), roster: group, report: say.NewReporter(&o.Output, group.leads)}
+	r := &runner{o: &o, begun: time.Now(), calls: newCalls(), roster: group, report: say.NewReporter(&o.Output, group.isLeading)}
 	r.membership = say.NewMembershipLog(o.Membership.MinPeers, group.describe, func(id string) bool { return group.index(id) >= 0 })
 	if len(o.Remote.Hosts) == 0 {
 		r.membership.Load, r.stalls.Load = say.HostOverload, say.HostOverload
