@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/elastic"
@@ -25,6 +26,10 @@ const (
 	// probeTime bounds the time of a probe, in microseconds, because it delays other messages on
 	// the link (head-of-line blocking).
 	probeTime = 250_000
+	// longTransfer is the time from which on a transfer needs no second measurement of its link: other
+	// traffic of a moment does not last as long, and each further step over a slow link would take as
+	// long again.
+	longTransfer = time.Second
 	// probeShare limits probes to 1/probeShare of the bytes that a rank sends in a step.
 	probeShare = 100
 	// minLinkCost is the cost of a link of 4 Gbit/s, in microseconds per MiB. Measurements of
@@ -116,7 +121,7 @@ type linkMonitor struct {
 	// Measurements of this peer.
 	meter transport.Meter // nil if this peer measures nothing
 	last  []int64         // last measured costs of the links to this peer, by rank
-	best  []linkCost      // lower of the last two measurements, by rank
+	best  []linkCost      // lower of the last two measurements, or a long one, by rank
 	// toSelf has the agreed costs of the links to this peer, for the next session.
 	toSelf      map[elastic.ID]linkCost
 	probeBudget int // bytes that this peer may send as probes
@@ -311,7 +316,7 @@ func megabytes(cost int64) float64 {
 
 // measure evaluates the transport's measurements since the last call, and returns the costs that
 // the other ranks do not know yet. It uses the lower of two successive costs, so that a link does
-// not look slow after one step with other traffic.
+// not look slow after one step with other traffic, unless the transfer was long.
 func (l *linkMonitor) measure() (n linkUpdates) {
 	if l.meter == nil {
 		return linkUpdates{}
@@ -322,7 +327,7 @@ func (l *linkMonitor) measure() (n linkUpdates) {
 		}
 		cost := max(minLinkCost, int64(float64(a.Time.Microseconds())*(1<<20)/float64(a.Bytes)))
 		best := cost
-		if l.last[from] > 0 {
+		if l.last[from] > 0 && a.Time < longTransfer {
 			best = min(best, l.last[from])
 		}
 		l.last[from], l.best[from] = cost, linkCostOf(best)
