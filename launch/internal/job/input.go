@@ -228,12 +228,13 @@ func (s Suspect) record(j *Job) {
 	}
 }
 
-// Signal says that the launcher got a signal that ends the job. The second one ends it at once.
+// Signal says that the launcher got a signal that ends the job. The second one ends it at once. The exit
+// status has the number of the first one, which is why the job ends.
 type Signal struct{ Number int }
 
 func (s Signal) record(j *Job) {
 	j.impatient = j.impatient || j.signal != 0
-	j.signal = s.Number
+	j.signal = cmp.Or(j.signal, s.Number)
 }
 
 // Stop says that a user has asked the job to stop.
