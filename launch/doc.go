@@ -77,6 +77,8 @@ package launch
 //	ELRUN_LISTEN     auto (loopback until the job is opened), local (loopback), all (all
 //	                 interfaces), or addresses with ports and multiaddrs, separated by commas
 //	GOMAXPROCS       max(1, cores / np), unless the launcher's environment has one
+//	OMP_NUM_THREADS  the same number, for peers in other languages; unless the launcher's
+//	                 environment has one
 //
 // # Between launcher and peer
 //

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -83,17 +84,18 @@ func ChildEnvironment(base []string, e wire.Environment, here int) []string {
 	return BoundProcessors(append(append([]string{}, base...), e.List()...), here)
 }
 
-// BoundProcessors adds GOMAXPROCS for a peer, unless it is set. peers is the number of peers on
-// this host. Without this bound every peer would run as many threads as there are cores
-// (oversubscription).
+// BoundProcessors adds GOMAXPROCS and OMP_NUM_THREADS for a peer, unless they are set. peers is the number
+// of peers on this host. Without this bound every peer would run as many threads as there are cores
+// (oversubscription). OMP_NUM_THREADS is for peers in other languages, whose numeric libraries obey it.
 func BoundProcessors(env []string, peers int) []string {
-	// A value that the user has set takes precedence.
-	for _, v := range env {
-		if strings.HasPrefix(v, "GOMAXPROCS=") {
-			return env
+	threads := strconv.Itoa(max(1, cores.Count()/peers))
+	for _, name := range []string{"GOMAXPROCS=", "OMP_NUM_THREADS="} {
+		// A value that the user has set takes precedence.
+		if !slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, name) }) {
+			env = append(env, name+threads)
 		}
 	}
-	return append(env, "GOMAXPROCS="+strconv.Itoa(max(1, cores.Count()/peers)))
+	return env
 }
 
 const LookPeriod = time.Second // interval of the looks whether a process is stopped

@@ -33,11 +33,11 @@ func TestProcessesSignals(t *testing.T) {
 
 func TestChildEnvironment(t *testing.T) {
 	e := wire.Environment{Job: "j", Peers: 1 << 10, FD: 3, Transport: "auto"}
-	if got := proc.ChildEnvironment([]string{"A=b"}, e, e.Peers); !slices.Contains(got, "GOMAXPROCS=1") || got[0] != "A=b" {
+	if got := proc.ChildEnvironment([]string{"A=b"}, e, e.Peers); !slices.Contains(got, "GOMAXPROCS=1") || !slices.Contains(got, "OMP_NUM_THREADS=1") || got[0] != "A=b" {
 		t.Errorf("got %v", got)
 	}
-	got := proc.ChildEnvironment([]string{"GOMAXPROCS=7"}, e, e.Peers)
-	if slices.Contains(got, "GOMAXPROCS=1") || !slices.Contains(got, "ELRUN_NP=1024") {
+	got := proc.ChildEnvironment([]string{"GOMAXPROCS=7", "OMP_NUM_THREADS=5"}, e, e.Peers)
+	if slices.Contains(got, "GOMAXPROCS=1") || slices.Contains(got, "OMP_NUM_THREADS=1") || !slices.Contains(got, "ELRUN_NP=1024") {
 		t.Errorf("GOMAXPROCS that was set: got %v", got)
 	}
 }
