@@ -27,6 +27,7 @@ type record struct {
 	stop    bool   // the body called Turn.Stop
 	cheap   bool   // this member may compute a digest of the state now, see digests.cheap
 	logs    bool   // this member writes a step event, see loop.logs
+	leaving bool   // this member was asked to leave, and waits until a turn has told the others
 	metrics int    // bytes of the metrics that are in no step event yet
 }
 
@@ -40,7 +41,7 @@ const metricsShift = 8
 // flag and the length of the metrics.
 func (r record) words() []int64 {
 	flags := int64(r.metrics) << metricsShift
-	for i, set := range []bool{r.stale, r.stop, r.cheap, r.logs} {
+	for i, set := range []bool{r.stale, r.stop, r.cheap, r.logs, r.leaving} {
 		if set {
 			flags |= 1 << i
 		}
@@ -53,7 +54,7 @@ func recordsOf(words []int64) []record {
 	var all []record
 	for w := range slices.Chunk(words, recordWords) {
 		all = append(all, record{loop: int(w[0]), until: w[1], step: w[2], samples: w[3], micros: w[4], speed: w[5],
-			digest: uint64(w[6]), stale: w[7]&1 != 0, stop: w[7]&2 != 0, cheap: w[7]&4 != 0, logs: w[7]&8 != 0, metrics: int(w[7] >> metricsShift)})
+			digest: uint64(w[6]), stale: w[7]&1 != 0, stop: w[7]&2 != 0, cheap: w[7]&4 != 0, logs: w[7]&8 != 0, leaving: w[7]&16 != 0, metrics: int(w[7] >> metricsShift)})
 	}
 	return all
 }
@@ -147,7 +148,7 @@ func oddOnes(values []any) (odd, usual int) {
 // enter exchanges the speeds of the members of a session, and makes the division of steps.
 func (l *loop) enter(s *Session) error {
 	g := l.group
-	all, err := l.exchange(s, record{speed: g.loops.speeds.speed(), samples: -1})
+	all, err := l.exchange(s, record{speed: g.loops.speeds.speed(), samples: -1, leaving: g.orders.waiting()})
 	if err != nil {
 		return l.failed(s, l.state.Step()+1, fmt.Errorf("enter %v: %w", s.View, err))
 	}
@@ -156,6 +157,7 @@ func (l *loop) enter(s *Session) error {
 		speeds[rank] = r.speed
 	}
 	s.division = newDivision(g.loops.balance, speeds)
+	s.division.expect(all)
 	if s.division.told = g.loops.told; s.division.told == nil {
 		s.division.why = "start"
 	}
@@ -184,7 +186,7 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 		return l.mistake("%w", err)
 	}
 	mine := record{samples: int64(t.samples), micros: l.measure(t), stale: s.Stale(), stop: t.stop,
-		cheap: g.held.digests.cheap(time.Now()), logs: l.logs(t), metrics: len(encodeMetrics(metrics))}
+		cheap: g.held.digests.cheap(time.Now()), logs: l.logs(t), leaving: g.orders.waiting(), metrics: len(encodeMetrics(metrics))}
 	// due has the same value at all members, and their loops are over at the same step. So either
 	// all members compare digests or none does.
 	if d.due || l.over() {
@@ -201,6 +203,8 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 	// The gathered records show that all members have committed the step.
 	g.Sessions().Stable(t.step)
 	d.learn(all)
+	l.handedOver(t)
+	d.expect(all)
 	// A comparison needs the digests of all members.
 	d.due = !slices.ContainsFunc(all, func(r record) bool { return !r.cheap })
 	stop := slices.ContainsFunc(all, func(r record) bool { return r.stop })
@@ -228,6 +232,17 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 		return errAgain
 	}
 	return nil
+}
+
+// handedOver lets this member leave, once in a session, if it waits to leave and the members have
+// committed a turn that told them, or if the turns do not ask for Leaving any more.
+func (l *loop) handedOver(t *Turn) {
+	d := t.session.division
+	if !l.group.orders.waiting() || d.handed || t.leaving && !slices.Contains(d.leaving, t.Rank) {
+		return
+	}
+	d.handed = true
+	l.group.current().leave(false)
 }
 
 // unlogged returns the metrics of this member that are in no step event yet, with those of t.

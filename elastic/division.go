@@ -38,6 +38,8 @@ type division struct {
 	told    []int            // the last shares in the log, in samples by rank
 	why     string           // reason for new shares that the log does not have yet; or empty
 	left    bool             // all members have decided to leave the session
+	leaving []int            // ranks of the members that leave after the present turn, see Turn.Leaving
+	handed  bool             // this member has handed over and leaves
 
 	due     bool // the next boundary compares digests of the states
 	written bool // the log has a step of this session
@@ -47,6 +49,16 @@ type division struct {
 func newDivision(b Balance, speeds []int64) *division {
 	policy, _ := loadbal.New(string(b)) // the name was checked by stepOptions.check
 	return &division{policy: policy, speeds: speeds, why: "the members have changed"}
+}
+
+// expect records who leaves after the next turn, from the records of all members.
+func (d *division) expect(all []record) {
+	d.leaving = nil
+	for rank, r := range all {
+		if r.leaving {
+			d.leaving = append(d.leaving, rank)
+		}
+	}
 }
 
 // divide cuts a step of n samples: it passes the reports of the last step to the policy and

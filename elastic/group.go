@@ -240,12 +240,17 @@ func (g *Group) Busy(what string) (done func()) {
 	return func() { d.report.busy("") }
 }
 
-// Leave requests to leave the group at the next boundary between two steps. Err, and Sessions.Next,
-// then return ErrLeft. Leave does not wait.
+// Leave requests to leave the group at the next boundary between two steps, or one step later if the
+// turns of the loop call Turn.Leaving. Err, and Sessions.Next, then return ErrLeft. Leave does not
+// wait.
 func (g *Group) Leave() {
-	if !g.made() {
-		return
+	if g.made() && g.orders.leave() {
+		g.current().leave(false)
 	}
+}
+
+// leaveAtOnce leaves as Leave does, but without a further turn.
+func (g *Group) leaveAtOnce() {
 	g.orders.leave()
 	g.current().leave(false)
 }
@@ -325,6 +330,9 @@ func (g *Group) Steps(ctx context.Context, state State, until int64, options ...
 			err = fmt.Errorf("elastic: steps: %w", mistakeError{err})
 		} else {
 			err = l.sessions(yield)
+		}
+		if g.orders.deferLeave(false) {
+			g.current().leave(false)
 		}
 		if errors.Is(err, collective.ErrMistake) {
 			g.current().mistaken(l.ctx, err)
@@ -478,9 +486,12 @@ const (
 // orders holds the requests that a program or its launcher has made to a group. It is safe for
 // concurrent use.
 type orders struct {
-	leaves  chan struct{} // closed by leave
-	leaving sync.Once
-	reason  chan error // the latest reason why there is no member to join
+	leaves chan struct{} // closed by leave
+	reason chan error    // the latest reason why there is no member to join
+
+	mu       sync.Mutex
+	asked    bool // leave was called
+	deferred bool // the turns of the loop hand over before this peer leaves
 }
 
 // newOrders returns orders without any order.
@@ -488,8 +499,33 @@ func newOrders() orders {
 	return orders{leaves: make(chan struct{}), reason: make(chan error, 1)}
 }
 
-// leave orders the group to leave.
-func (o *orders) leave() { o.leaving.Do(func() { close(o.leaves) }) }
+// leave orders the group to leave. It reports whether the group leaves at once; otherwise the loop
+// leaves after it has handed over.
+func (o *orders) leave() (atOnce bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.asked {
+		o.asked = true
+		close(o.leaves)
+	}
+	return !o.deferred
+}
+
+// deferLeave sets whether a later leave waits for the loop. It reports whether a leave waits.
+func (o *orders) deferLeave(deferred bool) (waits bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	waits = o.asked && o.deferred
+	o.deferred = deferred
+	return waits
+}
+
+// waiting reports whether a leave waits for the loop.
+func (o *orders) waiting() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.asked && o.deferred
+}
 
 // endWait ends a newcomer's wait for members with err. It replaces an earlier error that the
 // newcomer has not read yet.

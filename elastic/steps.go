@@ -305,7 +305,7 @@ func (l *loop) failed(s *Session, step int64, err error) error {
 func (l *loop) abandon(t *Turn, why error) error {
 	l.revoke(t.session, &collective.AbortError{Rank: t.session.Rank, Cause: fmt.Sprintf("step %d: %v", t.step, why)})
 	l.group.current().report.fail()
-	l.group.Leave()
+	l.group.leaveAtOnce()
 	return fmt.Errorf("elastic: step %d: %w", t.step, why)
 }
 

@@ -159,7 +159,7 @@ func (h *heldState) synchronize(ctx context.Context, s *Session, l *loops) error
 		}
 		if still := outdated(all, s.Rank); still > 0 {
 			s.driver.report.fail()
-			s.group.Leave() // the others go on without this peer
+			s.group.leaveAtOnce() // the others go on without this peer
 			return abort(s, fmt.Errorf("%w: the state has not changed in %d steps, so a copy may be outdated: if the loop replaces a slice (w = next), "+
 				"use copy(w, next) or elastic.Vectors(&step, &w)", ErrRefused, still))
 		}

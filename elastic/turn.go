@@ -34,6 +34,7 @@ type Turn struct {
 	late      bool          // Part came after the first call, so the time until that call is no measurement
 	predicted time.Duration // forecast of the computing time; 0 if it is unknown
 	stop      bool
+	leaving   bool  // Leaving was called
 	fail      error // argument of Fail
 	wrong     error // a mistake in the use of this turn
 	metrics   []metric
@@ -75,6 +76,29 @@ func (t *Turn) Part(n int) (lo, hi int) {
 // Stop ends the loop of all peers after the step that this turn commits. It suffices that one peer
 // calls Stop. If the turn fails, the step is tried again, and Stop must be called again.
 func (t *Turn) Stop() { t.stop = true }
+
+// Epoch returns the epoch of the view in which the turn tries the step. After a failed turn the loop
+// goes on in a later view, so the epoch tells the attempts at a step apart.
+func (t *Turn) Epoch() uint64 { return t.session.View.Epoch }
+
+// View returns the view in which the turn tries the step. Rank and the ranks of Comm are those of its
+// members. Its Hash differs from the hash of each other view, also where two parts of a group that was
+// cut go on by themselves with equal epochs.
+func (t *Turn) View() View { return t.session.View }
+
+// Leaving returns the ranks of the members that were asked to leave and leave after this turn, the same
+// at all members, in ascending order. It is for programs in which a member holds what the others do not
+// have. The others take that over in this turn, while the member still takes part in the calls.
+//
+// If the turns of a loop call Leaving, Leave waits until a turn has returned this member's rank and its
+// step is committed. All members call it in each turn, or none does. The slice belongs to the group.
+func (t *Turn) Leaving() []int {
+	if !t.leaving {
+		t.leaving = true
+		t.loop.group.orders.deferLeave(true)
+	}
+	return t.session.division.leaving
+}
 
 // Fail ends the loop at this peer with err, which Group.Err returns. It is for a peer that cannot
 // do its part, for example because it cannot read its data. The other peers go on without this
