@@ -13,6 +13,7 @@ func examplesDue() map[string][]string {
 		"collective":           {},
 		"collective/transport": {},
 		"elastic":              {},
+		"elastic/parts":        {},
 		"launch":               {},
 		"loadbal":              {},
 		"testing/cluster":      {},

@@ -50,6 +50,8 @@ func libraries() []layer {
 		{"level 3, below elastic", []string{"elastic/member", "elastic/internal/transfer"}},
 		// Membership, over a network that the caller passes in.
 		{"level 3", []string{"elastic"}},
+		// State that only some members hold, moved by collective calls in a loop of elastic.
+		{"level 3, above elastic", []string{"elastic/parts"}},
 		// Frames, tickets, mailboxes, and the lookup of members: parts that several transports
 		// share.
 		{"level 4, common to transports", []string{"transport/internal/wire", "transport/ticket", "transport/mailbox", "internal/discovery"}},
