@@ -31,8 +31,8 @@ PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # start processes for long; they run no code concurrently that others do not run. elrun itself, as tests
 # start it, is built without the detector.
 RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/testing/k8s$$|/testing/slurm$$|/testing/ssh$$|/testing/howto$$|/scripts/
-# So are all programs of these tests, which therefore bring nothing under the detector. TestSortedByLabel compares long trainings.
-UNRACED = ^Test(Balance|Bench|BenchTable|Compression|EvaluatorCost|EvaluatorKilled|SortedByLabel|TrafficOfLocalSteps|StatusIsThatOfTheHolders|TwoProgramsInOneCommand|SameTrainingAtOneAndFourPeers|ReadmeProgram|ReadmeProgramWrong|ReadmeSession|PackageDocs|ProgramsDoc|Quickstart|PeersDifferAtTheStart|SlowPeerWhereComputingCounts|SlowPeerIsParked|Transports|TransportBench|AutoIsNearBest)$$
+# So are all programs of these tests, which therefore bring nothing under the detector. TestSortedByLabel and TestTasks compare long trainings.
+UNRACED = ^Test(Balance|Tasks|Bench|BenchTable|Compression|EvaluatorCost|EvaluatorKilled|SortedByLabel|TrafficOfLocalSteps|StatusIsThatOfTheHolders|TwoProgramsInOneCommand|SameTrainingAtOneAndFourPeers|ReadmeProgram|ReadmeProgramWrong|ReadmeSession|PackageDocs|ProgramsDoc|Quickstart|PeersDifferAtTheStart|SlowPeerWhereComputingCounts|SlowPeerIsParked|Transports|TransportBench|AutoIsNearBest)$$
 
 # Left out of "make check": tests that start processes, and take minutes.
 COSTLY = /testing/(e2e|chaos|netchaos|attack|k8s|slurm|ssh|differential)$$
@@ -54,7 +54,7 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 # The version control stamp is left out: it fails where git does not trust the folder.
-build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tensors, bin/evaluator, bin/actors
+build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tensors, bin/evaluator, bin/actors, bin/cocoa
 	@mkdir -p bin
 	@echo "building bin/elrun and the examples; the first time takes some minutes"
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/elrun ./cmd/elrun
@@ -64,9 +64,11 @@ build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tens
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/tensors ./examples/tensors
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/evaluator ./examples/evaluator
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/actors ./examples/actors
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/cocoa ./examples/cocoa
 
-data: ## MNIST into data/mnist, unless it is there
+data: ## MNIST into data/mnist, and a table for bin/cocoa into data if there is npm, unless they are there
 	@GO="$(GO)" scripts/mnist.sh data/mnist
+	@scripts/npmdata.sh data
 
 # It builds only what it runs.
 run: data ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
