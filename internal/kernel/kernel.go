@@ -1,9 +1,9 @@
 // Package kernel has the lowest layer of elrun: the compute kernels that combine vectors, vectors
 // as bytes, and system calls that bypass the Go scheduler.
 //
-// Only this package and the shared-memory transport may use unsafe and assembly. Every kernel takes
-// its destination first. It panics when lengths differ, as that is a mistake of the caller and not
-// an error of the data.
+// Only this package and the shared-memory transport may use unsafe, and only they and
+// internal/product assembly. Every kernel takes its destination first. It panics when lengths
+// differ, as that is a mistake of the caller and not an error of the data.
 //
 //	v := []float32{1, 2}
 //	kernel.Add(v, v, []float32{3, 4})  // v = [4 6]

@@ -31,7 +31,7 @@ func layers() []layer {
 func libraries() []layer {
 	return []layer{
 		// Code that all other packages may use: element types, vector kernels, events, shares.
-		{"level 0, below the kernels", []string{"dtype", "internal/apportion", "internal/pause", "internal/sharedkey"}},
+		{"level 0, below the kernels", []string{"dtype", "internal/apportion", "internal/pause", "internal/product", "internal/sharedkey"}},
 		{"level 0", []string{"internal/kernel", "internal/gobtype", "internal/race", "internal/cores", "internal/private", "internal/printable", "internal/preempt", "internal/rendezvous", "internal/scheduler", "internal/netwatch", "event", "loadbal"}},
 		// Memory that the ranks of a host share with the calls in it, and socket I/O with
 		// busy-polling.

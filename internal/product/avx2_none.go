@@ -1,0 +1,5 @@
+//go:build !amd64 || purego
+
+package product
+
+func vectors(*tile, bool) bool { return false }
