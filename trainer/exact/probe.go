@@ -5,6 +5,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/internal/product"
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/blas32"
 )
@@ -23,13 +24,46 @@ func Probe() uint64 {
 		for _, v := range products(shape[0], shape[1], shape[2]) {
 			h.Write(kernel.Bytes(v)) // never fails
 		}
+		for _, v := range ownProducts(shape[0], shape[1], shape[2]) {
+			h.Write(kernel.Bytes(v))
+		}
 	}
 	h.Write(kernel.Bytes(functions(500)))
 	h.Write(kernel.Bytes(fusable(500)))
 	return h.Sum64()
 }
 
-// products returns three matrix products, a * b, a * b transposed and a transposed * b, with m x n
+// ownProducts returns the two products of package product, with m x n elements that are sums of k
+// terms. Both numbers are rounded up to multiples of product.Lanes. trainer/nn computes with them.
+func ownProducts(m, n, k int) [][]float32 {
+	n, k = (n+product.Lanes-1)/product.Lanes*product.Lanes, (k+product.Lanes-1)/product.Lanes*product.Lanes
+	var (
+		rows    []product.Row
+		columns []product.Column
+		terms   []product.Term
+		spans   []product.Term
+		own     product.Multiplier
+	)
+	for i := range m {
+		rows = append(rows, product.Row{C: i * n, A: i * k})
+	}
+	for j := range n {
+		columns = append(columns, product.Column{C: j, B: j * k})
+	}
+	for l := range k {
+		terms = append(terms, product.Term{A: l, B: l * n})
+		if l%product.Lanes == 0 {
+			spans = append(spans, product.Term{A: l, B: l})
+		}
+	}
+	a, b := numbers(m*k, 8), numbers(k*n, 9)
+	outer, dots := numbers(m*n, 10), numbers(m*n, 11)
+	own.Outer(product.Operands{C: outer, A: a, B: b}, rows, terms, product.AppendLines(nil, n), true)
+	own.Dots(product.Operands{C: dots, A: a, B: b}, rows, columns, spans)
+	return [][]float32{outer, dots}
+}
+
+// products returns three matrix products of gonum, a * b, a * b transposed and a transposed * b, with m x n
 // elements that are sums of k terms, and a dot product.
 func products(m, n, k int) [][]float32 {
 	a, b := numbers(m*k, 1), numbers(k*n, 2)

@@ -4,32 +4,30 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/elrun/elrun/internal/product"
 	"github.com/elrun/elrun/trainer"
 )
 
-// conv is a convolution without padding, with stride 1. The patches of input under the kernel
-// become the columns of a matrix (im2col: Chellapilla, Puri and Simard, High performance
-// convolutional neural networks for document processing, 2006), one column per kernel position
-// and sample. The convolution is then one matrix product
+// conv is a convolution without padding, with stride 1. It is a product of the weights with the
+// patches of the input under the kernel,
 //
-//	outputs [filters, n*positions] = W [filters, patch] * columns [patch, n*positions]
+//	outputs [filters, positions] = W [filters, patch] * patches [patch, positions]
 //
-// with long rows, which gonum multiplies fastest. Afterwards the outputs are transposed from
-// [filters, samples] to [samples, filters], as other layers store them. The samples are divided
-// into blocks whose columns fit the cache; each block has its own product.
+// but the patches are not copied (as im2col does: Chellapilla, Puri and Simard, High performance
+// convolutional neural networks for document processing, 2006). The row of an element of the patch
+// is the input itself, from the offset of that element on, so the products read the inputs at the
+// offsets of package product. The gradients use the same offsets.
 type conv struct {
 	*gemmer
 	in, out Shape
 	kernel  int
 	w, b    trainer.Param
-	n       int // samples of the last forward
-	// columns holds the patches of the last forward pass as columns of a matrix (im2col), by block:
-	// [patch, samples*positions].
-	columns      []float32
-	rows         []float32 // by block: [filters, samples*positions], the outputs, or their gradient if rowsHoldGrad is set
-	rowsHoldGrad bool
-	y, dx        []float32
-	dcolumn      []float32 // gradient of the columns of one block
+	x       []float32 // inputs of the last forward; owned by the layer before
+	n       int       // samples of the last forward
+	y, dx   []float32
+	// Images of one block with longer rows, if the rows of the outputs are no whole lines; otherwise
+	// unused.
+	longX, longY []float32
 }
 
 // Conv is a convolutional layer with the given number of filters of kernel x kernel. It has no
@@ -54,8 +52,8 @@ func (c *conv) shareParams() layer {
 	return &conv{gemmer: c.gemmer, in: c.in, out: c.out, kernel: c.kernel, w: c.w, b: c.b}
 }
 
-// size counts mostly columns: each input occurs in up to kernel*kernel columns.
-func (c *conv) size() int { return c.patch()*c.positions() + 2*c.out.Size() + c.in.Size() }
+// size counts the outputs and the gradient of the inputs.
+func (c *conv) size() int { return c.out.Size() + c.in.Size() }
 
 // positions is the number of positions of the kernel on a sample.
 func (c *conv) positions() int { return c.out.H * c.out.W }
@@ -63,154 +61,200 @@ func (c *conv) positions() int { return c.out.H * c.out.W }
 // patch is the number of inputs under the kernel.
 func (c *conv) patch() int { return c.in.C * c.kernel * c.kernel }
 
-// blockSize limits the columns of a block, in elements: 256 KiB. A block has at least one sample,
-// even if that exceeds the limit.
-const blockSize = 64 << 10
+// blockSize limits the inputs and outputs of a block, in elements, so that they fit the cache. A
+// block has at least one sample, even if that exceeds the limit.
+const blockSize = 32 << 10
 
-// block is a range of the samples of the last forward pass, with views of their columns and rows.
+// block is a range of the samples of the last forward pass. Its images have rows of whole lines: if
+// the layer's have not, they are copies.
 type block struct {
-	first, n      int // the samples [first, first+n)
-	cols          int // kernel positions of all samples of the block
-	columns, rows []float32
+	first, n int   // the samples [first, first+n)
+	in, out  Shape // of its images
 }
 
 // blocks iterates over the c.n samples in blocks of at most blockSize elements.
 func (c *conv) blocks(yield func(b block) bool) {
-	most := max(1, blockSize/(c.patch()*c.positions()))
-	for first := 0; first < c.n; first += most {
-		b := block{first: first, n: min(most, c.n-first)}
-		b.cols = b.n * c.positions()
-		from := first * c.positions()
-		b.columns = c.columns[from*c.patch() : (from+b.cols)*c.patch()]
-		b.rows = c.rows[from*c.out.C : (from+b.cols)*c.out.C]
+	b := block{in: c.in, out: c.out}
+	b.out.W = (c.out.W + product.Lanes - 1) / product.Lanes * product.Lanes
+	b.in.W += b.out.W - c.out.W
+	most := max(1, blockSize/(b.in.Size()+b.out.Size()))
+	for b.first = 0; b.first < c.n; b.first += most {
+		b.n = min(most, c.n-b.first)
 		if !yield(b) {
 			return
 		}
 	}
 }
 
+// isLong reports whether the rows of the block's images are longer than those of the layer's.
+func (b block) isLong(c *conv) bool { return b.out.W > c.out.W }
+
 // slice returns the block's part of v, a vector over all samples with size elements for each.
 func (b block) slice(v []float32, size int) []float32 { return v[b.first*size : (b.first+b.n)*size] }
 
-// forward multiplies W by the columns of each block. It waits for the parameters after it has
-// filled the columns of the first block, which needs no parameters.
+// inputs returns the block's images of the inputs.
+func (c *conv) inputs(b block) []float32 {
+	x := b.slice(c.x, c.in.Size())
+	if b.isLong(c) {
+		c.longX = grow(c.longX, b.n*b.in.Size())
+		return resize(c.longX, x, b.in.W, c.in.W)
+	}
+	return x
+}
+
+// outputGrads returns the block's images of dy, the gradient of the outputs.
+func (c *conv) outputGrads(b block, dy []float32) []float32 {
+	dy = b.slice(dy, c.out.Size())
+	if b.isLong(c) {
+		c.longY = grow(c.longY, b.n*b.out.Size())
+		return resize(c.longY, dy, b.out.W, c.out.W)
+	}
+	return dy
+}
+
+// resize copies the rows of src, of from elements, to dst, whose rows have to elements, and returns
+// dst. Longer rows end in zeros.
+func resize(dst, src []float32, to, from int) []float32 {
+	for rest := dst; len(rest) > 0; rest, src = rest[to:], src[from:] {
+		clear(rest[copy(rest[:to], src[:from]):to])
+	}
+	return dst
+}
+
+// forward waits for the parameters first.
 func (c *conv) forward(x []float32, n int, params paramWaiter) []float32 {
-	c.n, c.rowsHoldGrad = n, false
-	c.columns, c.rows = grow(c.columns, c.patch()*n*c.positions()), grow(c.rows, c.out.C*n*c.positions())
-	c.y = grow(c.y, n*c.out.Size())
+	c.x, c.n, c.y = x, n, grow(c.y, n*c.out.Size())
+	params.wait(0, 0)
+	params.wait(1, 0)
 	for b := range c.blocks {
-		c.im2col(b, b.slice(x, c.in.Size()))
-		if b.first == 0 { // the parameters are now needed
-			params.wait(0, 0)
-			params.wait(1, 0)
+		y := b.slice(c.y, c.out.Size())
+		if b.isLong(c) {
+			c.longY = grow(c.longY, b.n*b.out.Size())
+			y = c.longY
 		}
-		for f, bias := range c.b.Data {
-			fill(b.rows[f*b.cols:(f+1)*b.cols], bias)
+		plane := b.out.H * b.out.W
+		for i := range b.n * b.out.C {
+			fill(y[i*plane:(i+1)*plane], c.b.Data[i%b.out.C])
 		}
-		c.addMul(matrix(b.rows, c.out.C, b.cols), matrix(c.w.Data, c.out.C, c.patch()), matrix(b.columns, c.patch(), b.cols))
-		transposeBlocks(b.slice(c.y, c.out.Size()), b.rows, b.n, c.out.C, c.positions())
+		c.rows = c.rows[:0]
+		for f := range c.out.C {
+			c.rows = append(c.rows, product.Row{C: f * plane, A: f * c.patch()})
+		}
+		c.terms = c.terms[:0]
+		for p := range c.patch() {
+			c.terms = append(c.terms, product.Term{A: p, B: c.offset(b, p)})
+		}
+		c.lines = c.lines[:0]
+		for s := range b.n {
+			for in, out := range b.eachLine {
+				c.lines = append(c.lines, product.Line{C: s*b.out.Size() + out, B: s*b.in.Size() + in})
+			}
+		}
+		c.multiplier.Outer(product.Operands{C: y, A: c.w.Data, B: c.inputs(b)}, c.rows, c.terms, c.lines, false)
+		if b.isLong(c) {
+			resize(b.slice(c.y, c.out.Size()), y, c.out.W, b.out.W)
+		}
+		c.yield()
 	}
 	return c.y
 }
 
-// transposeRows copies dy into the rows, with filters outermost, unless the rows hold dy already.
-// It overwrites the outputs in the rows, which are no longer needed.
-func (c *conv) transposeRows(dy []float32) {
-	if c.rowsHoldGrad {
-		return
+// offset returns the offset in an image of the inputs of element p of the patch at the first
+// position.
+func (c *conv) offset(b block, p int) int {
+	channel, ky, kx := p/(c.kernel*c.kernel), p/c.kernel%c.kernel, p%c.kernel
+	return (channel*b.in.H+ky)*b.in.W + kx
+}
+
+// eachLine iterates over the lines of kernel positions of a sample and a filter, with the offset of
+// the first element under the kernel in the image of the inputs, and of the line in that of the
+// outputs.
+func (b block) eachLine(yield func(in, out int) bool) {
+	for y := range b.out.H {
+		for x := 0; x < b.out.W; x += product.Lanes {
+			if !yield(y*b.in.W+x, y*b.out.W+x) {
+				return
+			}
+		}
 	}
-	for b := range c.blocks {
-		transposeBlocks(b.rows, b.slice(dy, c.out.Size()), c.out.C, b.n, c.positions())
-	}
-	c.rowsHoldGrad = true
 }
 
 // split defers all rows, because even the gradient of a few weights takes a product over all
 // positions and samples.
 func (c *conv) split() int { return c.out.C }
 
-// accumulateFirst computes no gradient, because split defers all of it. It only saves dy in the
-// rows, so that backward and accumulateDeferred can use it.
-func (c *conv) accumulateFirst(dy []float32, _ [][]float32, _ gradReporter) { c.transposeRows(dy) }
+// accumulateFirst computes no gradient, because split defers all of it.
+func (c *conv) accumulateFirst([]float32, [][]float32, gradReporter) {}
 
 // accumulateDeferred computes the whole gradient, as accumulateFirst has computed no part of it.
 func (c *conv) accumulateDeferred(dy []float32, grad [][]float32, reporter gradReporter) {
 	c.accumulate(dy, grad, reporter)
 }
 
-// accumulate multiplies the gradient of the outputs with the columns that forward has stored.
+// accumulate adds to the gradient of each weight the dot product of its filter's dy and of the
+// inputs that the weight multiplies.
 func (c *conv) accumulate(dy []float32, grad [][]float32, reporter gradReporter) {
-	c.transposeRows(dy)
+	for i := range c.n * c.out.C {
+		grad[1][i%c.out.C] += sum(dy[i*c.positions() : (i+1)*c.positions()])
+	}
 	for b := range c.blocks {
+		c.rows = c.rows[:0]
 		for f := range c.out.C {
-			grad[1][f] += sum(b.rows[f*b.cols : (f+1)*b.cols])
+			c.rows = append(c.rows, product.Row{C: f * c.patch(), A: f * b.out.H * b.out.W})
 		}
-		c.addMulTrans(matrix(grad[0], c.out.C, c.patch()), matrix(b.rows, c.out.C, b.cols), matrix(b.columns, c.patch(), b.cols))
+		c.columns = c.columns[:0]
+		for p := range c.patch() {
+			c.columns = append(c.columns, product.Column{C: p, B: c.offset(b, p)})
+		}
+		c.terms = c.terms[:0]
+		for s := range b.n {
+			for in, out := range b.eachLine {
+				c.terms = append(c.terms, product.Term{A: s*b.out.Size() + out, B: s*b.in.Size() + in})
+			}
+		}
+		c.multiplier.Dots(product.Operands{C: grad[0], A: c.outputGrads(b, dy), B: c.inputs(b)}, c.rows, c.columns, c.terms)
+		c.yield()
 	}
 	reporter.report(1, 0)
 	reporter.report(0, 0)
 }
 
-// backward computes the gradient of the columns, W^T * rows, and adds it back to the inputs
-// (col2im).
+// backward adds dy, times the weights of one element of the kernel after the other, to the inputs
+// under that element.
 func (c *conv) backward(dy []float32) []float32 {
-	c.transposeRows(dy)
 	c.dx = grow(c.dx, c.n*c.in.Size())
 	clear(c.dx)
 	for b := range c.blocks {
-		c.dcolumn = grow(c.dcolumn, c.patch()*b.cols)
-		clear(c.dcolumn)
-		c.addTransMul(matrix(c.dcolumn, c.patch(), b.cols), matrix(c.w.Data, c.out.C, c.patch()), matrix(b.rows, c.out.C, b.cols))
-		c.col2im(b, b.slice(c.dx, c.in.Size()))
-	}
-	return c.dx
-}
-
-// im2col copies each element of x into every column whose patch contains it. With stride 1, a row
-// of kernel positions reads contiguous elements of x, so whole rows are copied.
-func (c *conv) im2col(b block, x []float32) {
-	c.eachLine(b.n, func(image, column int) {
-		copy(b.columns[column:column+c.out.W], x[image:image+c.out.W])
-	})
-}
-
-// col2im is the transpose of im2col: it adds each element of the columns' gradient to the input
-// element that im2col copied.
-func (c *conv) col2im(b block, dx []float32) {
-	c.eachLine(b.n, func(image, column int) {
-		to := dx[image : image+c.out.W]
-		for i, v := range c.dcolumn[column : column+c.out.W] {
-			to[i] += v
+		dx := b.slice(c.dx, c.in.Size())
+		if b.isLong(c) {
+			c.longX = grow(c.longX, b.n*b.in.Size())
+			dx = c.longX
+			clear(dx)
 		}
-	})
-}
-
-// eachLine calls f for each element of the kernel, each of n samples and each row of kernel
-// positions, with the offsets at which that row begins in the input (image) and in the columns
-// (column).
-func (c *conv) eachLine(n int, f func(image, column int)) {
-	column := 0
-	for p := range c.patch() {
-		channel, ky, kx := p/(c.kernel*c.kernel), p/c.kernel%c.kernel, p%c.kernel
-		for line := range n * c.out.H {
-			sample, y := line/c.out.H, line%c.out.H
-			f(((sample*c.in.C+channel)*c.in.H+y+ky)*c.in.W+kx, column)
-			column += c.out.W
+		c.rows = c.rows[:0]
+		for channel := range c.in.C {
+			c.rows = append(c.rows, product.Row{C: channel * b.in.H * b.in.W, A: channel * c.kernel * c.kernel})
+		}
+		c.terms = c.terms[:0]
+		for f := range c.out.C {
+			c.terms = append(c.terms, product.Term{A: f * c.patch(), B: f * b.out.H * b.out.W})
+		}
+		c.lines = c.lines[:0]
+		for s := range b.n {
+			for in, out := range b.eachLine {
+				c.lines = append(c.lines, product.Line{C: s*b.in.Size() + in, B: s*b.out.Size() + out})
+			}
+		}
+		own := c.outputGrads(b, dy)
+		for k := range c.kernel * c.kernel {
+			c.multiplier.Outer(product.Operands{C: dx[c.offset(b, k):], A: c.w.Data[k:], B: own}, c.rows, c.terms, c.lines, false)
+		}
+		if b.isLong(c) {
+			resize(b.slice(c.dx, c.in.Size()), dx, c.in.W, b.in.W)
 		}
 		c.yield()
 	}
-}
-
-// transposeBlocks transposes a matrix whose elements are vectors of size elements: from src [inner,
-// outer] to dst [outer, inner].
-func transposeBlocks(dst, src []float32, outer, inner, size int) {
-	for o := range outer {
-		for i := range inner {
-			from := (i*outer + o) * size
-			copy(dst[:size], src[from:from+size])
-			dst = dst[size:]
-		}
-	}
+	return c.dx
 }
 
 // pool is max pooling over squares of 2 x 2 elements, without overlap. An odd last row or column
@@ -261,8 +305,28 @@ func (p *pool) forward(x []float32, n int, _ paramWaiter) []float32 {
 }
 
 // largest returns the index of the largest of four elements: two at first and two in the row
-// below. Of equal elements the first wins. A NaN always wins, so that it reaches the loss.
+// below. Of equal elements the first wins. A NaN always wins, so that it reaches the loss. Without a
+// NaN there is no branch, because the place of the largest is hard to predict.
 func largest(x []float32, first, width int) int {
+	top, below := x[first:first+2], x[first+width:first+width+2]
+	if sum := top[0] + top[1] + below[0] + below[1]; sum != sum {
+		return largestOrNaN(x, first, width)
+	}
+	best, other := first, first+width
+	if top[1] > top[0] {
+		best = first + 1
+	}
+	if below[1] > below[0] {
+		other = first + width + 1
+	}
+	if x[other] > x[best] {
+		best = other
+	}
+	return best
+}
+
+// largestOrNaN is largest for elements that may be NaN.
+func largestOrNaN(x []float32, first, width int) int {
 	best, v := first, x[first]
 	for _, i := range [3]int{first + 1, first + width, first + width + 1} {
 		if x[i] > v || x[i] != x[i] {
@@ -290,19 +354,22 @@ func fill(v []float32, x float32) {
 	}
 }
 
-// sum returns the sum of v in four interleaved partial sums. Their order is fixed, so the bits
-// are the same on every machine.
+// sum returns the sum of v in eight interleaved partial sums, whose order is fixed.
 func sum(v []float32) float32 {
-	var s [4]float32
-	for len(v) >= 4 {
-		s[0] += v[0]
-		s[1] += v[1]
-		s[2] += v[2]
-		s[3] += v[3]
-		v = v[4:]
+	var s0, s1, s2, s3, s4, s5, s6, s7 float32
+	for len(v) >= 8 {
+		s0 += v[0]
+		s1 += v[1]
+		s2 += v[2]
+		s3 += v[3]
+		s4 += v[4]
+		s5 += v[5]
+		s6 += v[6]
+		s7 += v[7]
+		v = v[8:]
 	}
 	for _, x := range v {
-		s[0] += x
+		s0 += x
 	}
-	return (s[0] + s[1]) + (s[2] + s[3])
+	return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
 }

@@ -1,6 +1,6 @@
 // Package nn has small models with hand-written gradients: softmax regression, multi-layer
 // perceptrons and convolutional networks. They compute on one thread, with the matrix products of
-// gonum's blas32.
+// internal/product.
 //
 //	network, err := nn.New(train, nn.Shape{C: 1, H: 28, W: 28}, seed,
 //		nn.Dense(128), nn.ReLU(), nn.Dense(10))
@@ -21,6 +21,6 @@
 //
 // A gradient that is added to zeros depends only on the parameters, the samples and their order, to
 // the bit; earlier calls and addresses have no influence. Exact mode (package trainer/exact) relies
-// on this. Vector kernels add in an order that depends on the address of an operand modulo 16, so
-// parameters and work space start at multiples of exact.Alignment.
+// on this. The products add in an order that depends on the shapes alone, and give the same bits on
+// every processor, with vector instructions or without.
 package nn

@@ -70,8 +70,8 @@ type deferrable interface {
 	accumulateDeferred(dy []float32, grad [][]float32, reporter gradReporter)
 }
 
-// dense computes y = x W + b. W is stored as [inputs, outputs]. In this layout gonum's product
-// skips the zeros in x, which are frequent in images and after ReLU.
+// dense computes y = x W + b. W is stored as [inputs, outputs]. In this layout the products
+// skip most zeros in x, which are frequent in images and after ReLU.
 type dense struct {
 	*gemmer
 	in, out int
@@ -110,11 +110,11 @@ func (d *dense) size() int { return d.in + d.out }
 func (d *dense) forward(x []float32, n int, params paramWaiter) []float32 {
 	d.x, d.n, d.y = x, n, grow(d.y, n*d.out)
 	clear(d.y)
-	y, inputs, w := matrix(d.y, n, d.out), matrix(x, n, d.in), matrix(d.w.Data, d.in, d.out)
+	y, inputs, w := asMatrix(d.y, n, d.out), asMatrix(x, n, d.in), asMatrix(d.w.Data, d.in, d.out)
 	for end := d.in; end > 0; {
 		first := d.pieceBefore(end)
 		params.wait(0, first*d.out)
-		d.addMul(y, part(inputs, 0, first, n, end-first), part(w, first, 0, end-first, d.out))
+		d.addMul(y, inputs.part(0, first, n, end-first), w.part(first, 0, end-first, d.out))
 		end = first
 	}
 	params.wait(1, 0)
@@ -129,11 +129,13 @@ func (d *dense) forward(x []float32, n int, params paramWaiter) []float32 {
 // time.
 const pieceSize = 16 << 10
 
+// pieceRows divides the rows of a piece, so that the products of a piece have whole tiles.
+const pieceRows = 64
+
 // pieceBefore returns the first row of the piece of W that ends before row end. A piece is a
-// whole number of tiles, so the gradient computed piece by piece has the same bits as in one
-// product.
+// whole number of pieceRows.
 func (d *dense) pieceBefore(end int) (first int) {
-	rows := (pieceSize/d.out/tileRows + 1) * tileRows
+	rows := (pieceSize/d.out/pieceRows + 1) * pieceRows
 	return (end - 1) / rows * rows
 }
 
@@ -163,10 +165,10 @@ func (d *dense) accumulateDeferred(dy []float32, grad [][]float32, reporter grad
 
 // addRows adds the gradient of the rows [stop, end) of W, piece by piece from the end.
 func (d *dense) addRows(dy, grad []float32, reporter gradReporter, end, stop int) {
-	dw, x, delta := matrix(grad, d.in, d.out), matrix(d.x, d.n, d.in), matrix(dy, d.n, d.out)
+	dw, x, delta := asMatrix(grad, d.in, d.out), asMatrix(d.x, d.n, d.in), asMatrix(dy, d.n, d.out)
 	for end > stop {
 		first := d.pieceBefore(end)
-		d.addTransMul(part(dw, first, 0, end-first, d.out), part(x, 0, first, d.n, end-first), delta)
+		d.addTransMul(dw.part(first, 0, end-first, d.out), x.part(0, first, d.n, end-first), delta)
 		reporter.report(0, first*d.out)
 		end = first
 	}
@@ -176,7 +178,7 @@ func (d *dense) addRows(dy, grad []float32, reporter gradReporter, end, stop int
 func (d *dense) backward(dy []float32) []float32 {
 	d.dx = grow(d.dx, d.n*d.in)
 	clear(d.dx)
-	d.addMulTrans(matrix(d.dx, d.n, d.in), matrix(dy, d.n, d.out), matrix(d.w.Data, d.in, d.out))
+	d.addMulTrans(asMatrix(d.dx, d.n, d.in), asMatrix(dy, d.n, d.out), asMatrix(d.w.Data, d.in, d.out))
 	return d.dx
 }
 

@@ -4,14 +4,13 @@ import (
 	"math"
 	"testing"
 
-	"gonum.org/v1/gonum/blas/blas32"
 	"pgregory.net/rapid"
 )
 
 // integers draws a matrix of small integers, whose products are exact.
-func integers(t *rapid.T, name string, rows, cols int) blas32.General {
+func integers(t *rapid.T, name string, rows, cols int) matrix {
 	r := &random{state: rapid.Uint64().Draw(t, name)}
-	m := matrix(make([]float32, rows*cols), rows, cols)
+	m := asMatrix(make([]float32, rows*cols), rows, cols)
 	for i := range m.Data {
 		m.Data[i] = float32(r.next()%7) - 3
 	}
@@ -24,7 +23,7 @@ func TestProductsAgainstTheDefinition(t *testing.T) {
 		side := rapid.OneOf(rapid.IntRange(1, 9), rapid.SampledFrom([]int{63, 64, 65, 130, 191, 192, 193, 400}))
 		m, n, k := side.Draw(t, "m"), side.Draw(t, "n"), rapid.IntRange(1, 20).Draw(t, "k")
 		if m*n < 100 { // larger tests would take long
-			k += tileArea / (m + n) * rapid.IntRange(0, 2).Draw(t, "more")
+			k += partSize / (m + n) * rapid.IntRange(0, 2).Draw(t, "more")
 			k -= rapid.IntRange(0, min(k-1, 20)).Draw(t, "less")
 		}
 		a, b, c := integers(t, "a", m, k), integers(t, "b", k, n), integers(t, "c", m, n)
@@ -37,13 +36,13 @@ func TestProductsAgainstTheDefinition(t *testing.T) {
 				}
 			}
 		}
-		products := map[string]func(c blas32.General){
-			"addMul":      func(c blas32.General) { new(gemmer).addMul(c, a, b) },
-			"addTransMul": func(c blas32.General) { new(gemmer).addTransMul(c, transposed(a), b) },
-			"addMulTrans": func(c blas32.General) { new(gemmer).addMulTrans(c, a, transposed(b)) },
+		products := map[string]func(c matrix){
+			"addMul":      func(c matrix) { new(gemmer).addMul(c, a, b) },
+			"addTransMul": func(c matrix) { new(gemmer).addTransMul(c, transposed(a), b) },
+			"addMulTrans": func(c matrix) { new(gemmer).addMulTrans(c, a, transposed(b)) },
 		}
 		for name, product := range products {
-			got := matrix(append([]float32(nil), c.Data...), m, n)
+			got := asMatrix(append([]float32(nil), c.Data...), m, n)
 			product(got)
 			for i := range want {
 				if got.Data[i] != want[i] {
@@ -54,8 +53,8 @@ func TestProductsAgainstTheDefinition(t *testing.T) {
 	})
 }
 
-func transposed(m blas32.General) blas32.General {
-	out := matrix(make([]float32, len(m.Data)), m.Cols, m.Rows)
+func transposed(m matrix) matrix {
+	out := asMatrix(make([]float32, len(m.Data)), m.Cols, m.Rows)
 	for i := range m.Rows {
 		for j := range m.Cols {
 			out.Data[j*m.Rows+i] = m.Data[i*m.Cols+j]

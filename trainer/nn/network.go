@@ -307,7 +307,7 @@ func (n *Network) maxSamples() int {
 // waits for each parameter before it reads the parameter, and returns early with b.Err if this
 // error is not nil.
 func (n *Network) forward(ws *workspace, d Data, samples []int, b *trainer.Batch) error {
-	if len(samples) == 0 { // gonum panics for matrices without rows
+	if len(samples) == 0 {
 		return errors.New("nn: no samples: want at least one")
 	}
 	if err := ws.batch.load(d, samples, n.in.Size(), n.classes); err != nil {
