@@ -54,7 +54,7 @@ help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 # The version control stamp is left out: it fails where git does not trust the folder.
-build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tensors, bin/evaluator, bin/actors, bin/cocoa
+build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tensors, bin/evaluator, bin/actors, bin/cocoa, bin/topics
 	@mkdir -p bin
 	@echo "building bin/elrun and the examples; the first time takes some minutes"
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/elrun ./cmd/elrun
@@ -65,8 +65,9 @@ build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tens
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/evaluator ./examples/evaluator
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/actors ./examples/actors
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/cocoa ./examples/cocoa
+	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/topics ./examples/topics
 
-data: ## MNIST into data/mnist, and a table for bin/cocoa into data if there is npm, unless they are there
+data: ## MNIST into data/mnist; and into data, if there is npm, a table for bin/cocoa and a text for bin/topics
 	@GO="$(GO)" scripts/mnist.sh data/mnist
 	@scripts/npmdata.sh data
 

