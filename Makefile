@@ -16,6 +16,7 @@ SEEDS    = 50000
 MINUTES  = 20
 RUNS     = 500
 SEED     = 1
+PYTHON   = python3
 TIMEOUT  = 60m
 # How many packages are tested at the same time. With more the tests of large groups would starve each other.
 AT_ONCE  = $$(getconf _NPROCESSORS_ONLN)
@@ -48,7 +49,7 @@ LONG = -run=^TestKill ./trainer
 THIN    = ^TestMatrixInMemory$$/^n=[678]$$|^TestSelectionOfLongVectors$$/^n=[46789]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestLostHostIsOut$$/.*/.*/^seed_[23]$$|^TestPausedHostStays$$/.*/^seed_[2-5]$$|^Test(AutoIsNearBest|EvaluatorCost|Soak|Schedules|QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
 THINNED = ./collective ./transport/p2p ./testing/simnet ./testing/e2e ./testing/netchaos ./testing/chaos
 
-.PHONY: help build data run check test test-long race lint fuzz bench figures bench-peers bench-peers-short planted sim recording balance-report scale model chaos soak schedules differential k8s dist deb clean
+.PHONY: help build data run check test test-long race lint fuzz bench figures bench-peers bench-peers-short bench-train planted sim recording balance-report scale model chaos soak schedules differential k8s dist deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -122,6 +123,9 @@ bench-peers: build figures ## elrun beside Open MPI and Gloo, half an hour: docs
 bench-peers-short: build figures ## the same with few calls on one host; fails only on wrong numbers
 	@scripts/figures/bench-peers/install.sh
 	@bin/bench-peers --short
+
+bench-train: data ## training steps beside PyTorch, where PYTHON=python3 has torch: docs/benchmarks.md
+	@CGO_ENABLED=0 $(GO) run ./scripts/bench-train --python "$(PYTHON)"
 
 planted: ## each small mistake of scripts/planted/testdata, and whether a test finds it
 	@$(GO) run ./scripts/planted

@@ -53,6 +53,10 @@ func networks() []network {
 		{"channels", nn.Shape{C: 2, H: 5, W: 4},
 			[]nn.Layer{nn.Pool(), nn.Conv(3, 2), nn.ReLU(), nn.Conv(3, 1), nn.Dense(4), nn.Dense(2)},
 			[]twinLayer{twinPool(), twinConv(3, 2), twinReLU(), twinConv(3, 1), twinDense(4), twinDense(2)}},
+		// The second convolution has outputs of whole lines (product.Lanes), the first one has not.
+		{"lines", nn.Shape{C: 1, H: 6, W: 12},
+			[]nn.Layer{nn.Conv(5, 3), nn.ReLU(), nn.Conv(3, 3), nn.Dense(2)},
+			[]twinLayer{twinConv(5, 3), twinReLU(), twinConv(3, 3), twinDense(2)}},
 	}
 }
 
