@@ -320,8 +320,8 @@ func TestNormsAreReported(t *testing.T) {
 	if last := plain.actors[0].steps[5]; !(last.NoiseScale > 0) {
 		t.Errorf("noise scale %v", last.NoiseScale)
 	}
-	alone, _ := slowed(t, manyMicrobatches(2, false), 1)
-	if s := alone.actors[0].steps[1]; s.NoiseScale != 0 || !(s.GradNorm > 0) {
+	alone, _ := slowed(t, manyMicrobatches(6, false), 1)
+	if s := alone.actors[0].steps[5]; !(s.NoiseScale > 0) || !(s.GradNorm > 0) {
 		t.Errorf("a single peer reports the noise scale %v and the norm %v", s.NoiseScale, s.GradNorm)
 	}
 }

@@ -265,9 +265,10 @@ type StepReport struct {
 	Predicted time.Duration
 	// GradNorm is the Euclidean norm of the mean gradient over this peer's own samples.
 	// NoiseScale is the gradient noise scale (McCandlish et al., 2018), a batch size in samples,
-	// over about the last ten measurements; larger batches save few steps. Both are 0 where they
-	// are not known: with one peer, for large models after some steps, and if this peer learned
-	// of the commit from others.
+	// over about the last twenty measurements, at most a hundred batches; larger batches save few steps.
+	// Both are 0 where they are not known: if this peer learned of the commit from others; the norm for
+	// large models after some steps; and the noise scale if one peer computes the whole batch in one call of
+	// the model.
 	GradNorm, NoiseScale float64
 	// Sent is the number of bytes of gradients that this peer sent in the step's last try,
 	// without headers. Raw is the number of bytes that a ring of float32 would have sent. Both are 0

@@ -30,8 +30,12 @@ type contribution struct {
 
 	held ledger.Set // microbatches in sums
 	// computed has the microbatches that were computed for this attempt at any time.
-	computed  ledger.Set
-	samples   int           // number of samples in sums
+	computed ledger.Set
+	samples  int // number of samples in sums
+	// group is the number of the first samples that were added, and groupNorm the squared norm of the sum of
+	// their gradients; 0 if it was not measured.
+	group     int
+	groupNorm float64
 	loss      lossSum       // of the samples in sums
 	lossFault bool          // a loss was not finite
 	compute   time.Duration // time in the model

@@ -3,52 +3,61 @@ package trainer
 import "math"
 
 // noise estimates the gradient noise scale, which says how much the gradients of single samples
-// differ. The estimate uses the gradients of the ranks and their mean. Let B be the samples in the
-// batch, b_i the samples of rank i of n, g_i the mean gradient over the samples of rank i, and g the
-// mean gradient of the batch. Then
+// differ. The estimate uses the gradients of n groups of samples and the mean gradient of the batch. A
+// group is what a rank computes in its first call of the model, and so a small part of the batch also
+// where a rank computes all of it. Let B be the samples in the batch, c_i the samples of group i, C
+// their sum, g_i the mean gradient over the group, and g the mean gradient of the batch. Then
 //
-//	A       = sum (b_i/B) |g_i|^2
-//	tr      = (A - |g|^2) B / (n-1)     trace of the covariance of a sample's gradient
-//	|G|^2   = (n |g|^2 - A) / (n-1)     squared norm of the true gradient
+//	A       = sum (c_i/C) |g_i|^2
+//	tr      = (A - |g|^2) / (n/C - 1/B)             trace of the covariance of a sample's gradient
+//	|G|^2   = (n/C |g|^2 - A/B) / (n/C - 1/B)       squared norm of the true gradient
 //
-// are unbiased estimates, also for unequal shares. The noise scale is tr / |G|^2 (McCandlish and
+// are unbiased estimates, also for unequal groups. The noise scale is tr / |G|^2 (McCandlish and
 // others: An empirical model of large-batch training, 2018). The values of single steps vary widely
 // and may be negative, so tr and |G|^2 are averaged (EWMA) before the division.
 type noise struct {
 	every         int64   // interval in steps between measurements; 0 for none
 	trace, signal float64 // averages of tr and |G|^2
+	batch         float64 // samples of the last step that was observed
 }
 
-// noiseMemory is the weight of the old value in the averages (EWMA): about ten measurements.
-const noiseMemory = 0.9
+// noiseMemory is the weight of the old value in the averages (EWMA): about twenty measurements.
+const noiseMemory = 0.95
 
-// observe adds a step's reports and the squared norm of its mean gradient. A step in which fewer
-// than two ranks computed gradients is skipped.
+// observe adds a step's reports and the squared norm of its mean gradient. A step is skipped if its
+// batch is a single group.
 func (n *noise) observe(reports []rankReport, mean float64) {
-	var ranks, batch, a float64
+	var groups, samples, batch, a float64
 	for _, s := range reports {
-		if s.samples > 0 {
-			ranks++
-			batch += float64(s.samples)
-			a += s.squareNorm / float64(s.samples)
+		batch += float64(s.samples)
+		if s.group > 0 {
+			groups++
+			samples += float64(s.group)
+			a += s.groupNorm / float64(s.group)
 		}
 	}
-	// a is now the mean over the ranks of their squared norms, weighted by their samples.
-	a /= batch
-	if ranks < 2 || math.IsNaN(a) || math.IsInf(a, 0) || math.IsNaN(mean) || math.IsInf(mean, 0) {
+	// a is now the mean over the groups of their squared norms, weighted by their samples.
+	a /= samples
+	// spread is the difference of the shares of tr in a and in mean.
+	spread := groups/samples - 1/batch
+	if !(spread > 1e-9) || math.IsNaN(a) || math.IsInf(a, 0) || math.IsNaN(mean) || math.IsInf(mean, 0) {
 		return
 	}
-	n.trace = noiseMemory*n.trace + (1-noiseMemory)*(a-mean)*batch/(ranks-1)
-	n.signal = noiseMemory*n.signal + (1-noiseMemory)*(ranks*mean-a)/(ranks-1)
+	n.batch = batch
+	n.trace = noiseMemory*n.trace + (1-noiseMemory)*(a-mean)/spread
+	n.signal = noiseMemory*n.signal + (1-noiseMemory)*(groups/samples*mean-a/batch)/spread
 }
+
+// mostBatches bounds the noise scale, in batches of the last step. Above it the true gradient is lost
+// in the noise of a batch, and its estimated square may be negative.
+const mostBatches = 100
 
 // scale returns the noise scale in samples; 0 if it is not known.
 func (n *noise) scale() float64 {
-	// Estimates of few steps may be negative or zero; then the noise scale is unknown.
-	if n.trace <= 0 || n.signal <= 0 || math.IsInf(n.trace/n.signal, 0) {
+	if n.trace <= 0 {
 		return 0
 	}
-	return n.trace / n.signal
+	return n.trace / max(n.signal, n.trace/(mostBatches*n.batch))
 }
 
 // noiseElements bounds the cost of the norms: the average number of elements per step.

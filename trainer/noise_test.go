@@ -9,24 +9,31 @@ import (
 	"github.com/elrun/elrun/loadbal"
 )
 
-// The estimate approaches the true value, for equal and unequal shares. The gradient of a sample is the true gradient plus
-// independent noise.
+// The estimate approaches the true value, for equal and unequal groups, also of one rank. The gradient of a sample is the true
+// gradient plus independent noise.
 func TestNoiseScaleOfKnownNoise(t *testing.T) {
 	const dim, sigma, each = 50, 3.0, 0.2 // trace dim*sigma^2, norm dim*each^2
 	want := sigma * sigma / (each * each)
-	for _, shares := range [][]int{{100, 100}, {10, 190}, {60, 20, 100, 20}, {0, 120, 80}} {
-		random := rand.New(rand.NewPCG(1, uint64(len(shares))))
+	for _, c := range []struct{ shares, groups []int }{
+		{[]int{100, 100}, []int{100, 100}}, {[]int{10, 190}, []int{10, 190}}, {[]int{60, 20, 100, 20}, []int{60, 20, 100, 20}},
+		{[]int{0, 120, 80}, []int{0, 120, 80}}, {[]int{200}, []int{10}}, {[]int{120, 80}, []int{20, 80}}, {[]int{190, 10}, []int{30, 10}},
+	} {
+		random := rand.New(rand.NewPCG(1, uint64(len(c.shares))))
 		var e noise
 		total := 0.0
 		const rounds = 4000
+		// sum returns an element of the sum of the gradients of n samples.
+		sum := func(n int) float64 {
+			return float64(n)*each + math.Sqrt(float64(n))*sigma*random.NormFloat64()
+		}
 		for range rounds {
-			reports, all := make([]rankReport, len(shares)), make([]float64, dim)
-			for r, b := range shares {
-				reports[r].samples = int64(b)
+			reports, all := make([]rankReport, len(c.shares)), make([]float64, dim)
+			for r, b := range c.shares {
+				reports[r].samples, reports[r].group = int64(b), int64(c.groups[r])
 				for i := range dim {
-					sum := float64(b)*each + math.Sqrt(float64(b))*sigma*random.NormFloat64()
-					reports[r].squareNorm += sum * sum
-					all[i] += sum / 200
+					first := sum(c.groups[r])
+					reports[r].groupNorm += first * first
+					all[i] += (first + sum(b-c.groups[r])) / 200
 				}
 			}
 			mean := 0.0
@@ -37,25 +44,29 @@ func TestNoiseScaleOfKnownNoise(t *testing.T) {
 			total += e.trace / rounds
 		}
 		if trace := dim * sigma * sigma; math.Abs(total-trace) > 0.05*trace {
-			t.Errorf("shares %v: trace %v, want %v", shares, total, trace)
+			t.Errorf("%v: trace %v, want %v", c, total, trace)
 		}
 		if got := e.scale(); got < want/1.5 || got > want*1.5 {
-			t.Errorf("shares %v: noise scale %v, want about %v", shares, got, want)
+			t.Errorf("%v: noise scale %v, want about %v", c, got, want)
 		}
 	}
 }
 
-// Steps that contain no information about noise do not change the estimate.
+// Steps that contain no information about noise do not change the estimate. Noise in which the gradient is lost is reported as a
+// hundred batches.
 func TestNoiseOfNothing(t *testing.T) {
 	var e noise
-	for _, reports := range [][]rankReport{nil, {{samples: 4, squareNorm: 9}}, {{samples: 4, squareNorm: 9}, {}}, {{samples: 4, squareNorm: math.NaN()}, {samples: 4}}} {
+	whole := rankReport{samples: 4, group: 4, groupNorm: 9}
+	for _, reports := range [][]rankReport{nil, {whole}, {whole, {}}, {{samples: 4, group: 4, groupNorm: math.NaN()}, whole}} {
 		if e.observe(reports, 1); e != (noise{}) || e.scale() != 0 {
 			t.Errorf("%+v gives %+v", reports, e)
 		}
 	}
-	e = noise{trace: 3, signal: -1}
-	if e.scale() != 0 {
-		t.Errorf("a negative square has the scale %v", e.scale())
+	for _, signal := range []float64{-1, 0, 1e-9} {
+		e = noise{trace: 3, signal: signal, batch: 20}
+		if got := e.scale(); math.Abs(got-2000) > 1e-6 {
+			t.Errorf("a square of %v has the scale %v", signal, got)
+		}
 	}
 }
 

@@ -31,7 +31,8 @@ type openStep struct {
 	reducer reducer
 	// balance divides the microbatches among the ranks of the session.
 	balance balance
-	noise   noise // estimate of the noise scale
+	noise   noise   // estimate of the noise scale
+	norm    float64 // norm of this peer's mean gradient, where the noise is measured
 	// audits checks the contributions of other members; nil without Gradients.Audit.
 	audits *audits
 	ahead  *prefetcher
@@ -184,6 +185,9 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 			if err := s.Comm.Err(); err != nil {
 				return err
 			}
+			if o.noise.due(t.plan.step) && o.own.samples > 0 && o.own.group == 0 {
+				o.own.group, o.own.groupNorm = o.own.samples, o.own.sums.square()
+			}
 			return o.retries.begin(ctx, s, t.plan, micros)
 		})
 	}
@@ -314,7 +318,12 @@ func (o *openStep) report() rankReport {
 	mine.samples, mine.loss, mine.fault = int64(o.own.samples), o.own.loss, o.own.fault()
 	mine.micros, mine.maxShare = o.balance.micros, int64(o.balance.most)
 	if o.noise.due(o.own.step) {
-		mine.squareNorm = o.own.sums.square()
+		all := o.own.sums.square()
+		o.norm = math.Sqrt(all) / float64(max(1, o.own.samples))
+		mine.group, mine.groupNorm = int64(o.own.group), o.own.groupNorm
+		if mine.group == 0 {
+			mine.group, mine.groupNorm = mine.samples, all
+		}
 	}
 	o.audits.tell(&mine)
 	return mine
@@ -355,7 +364,7 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 	if err := o.state.commit(done, next); err != nil {
 		return false, err
 	}
-	o.updateNoise(p.step, reports, s.Rank, norm)
+	o.updateNoise(p.step, reports, norm)
 	o.balance.learn(reports, p.step+1, s.Rank)
 	o.balance.assignShares(s, p.step+1)
 	return true, nil
@@ -389,16 +398,14 @@ func totals(reports []rankReport) (samples int64, loss lossSum) {
 	return samples, loss
 }
 
-// updateNoise updates the noise scale with the gradient norms of a step that was just committed.
-func (o *openStep) updateNoise(step int64, reports []rankReport, rank int, norm float64) {
-	if !o.noise.due(step) {
-		return
+// updateNoise updates the noise scale with the gradient norms of a step that was just committed, if they are
+// due.
+func (o *openStep) updateNoise(step int64, reports []rankReport, norm float64) {
+	if o.noise.due(step) {
+		o.noise.observe(reports, square(norm))
+		o.work.gradNorm = o.norm
 	}
-	o.noise.observe(reports, square(norm))
 	o.work.noiseScale = o.noise.scale()
-	if mine := reports[rank]; mine.samples > 0 {
-		o.work.gradNorm = math.Sqrt(mine.squareNorm) / float64(mine.samples)
-	}
 }
 
 // advance closes this step if it is the step of the outcome done, and opens the step after done.

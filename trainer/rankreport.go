@@ -23,10 +23,13 @@ type rankReport struct {
 	loss    lossSum // sum over samples
 	// micros is the time in which the rank computed its share, in microseconds; 0 if the time does
 	// not show the rank's speed.
-	micros     int64
-	maxShare   int64   // bound on the rank's share, in microbatches; 0 for none
-	squareNorm float64 // squared norm of the gradient sum; 0 if not due
-	fault      fault   // in the rank's contribution
+	micros   int64
+	maxShare int64 // bound on the rank's share, in microbatches; 0 for none
+	// group is the number of samples in the rank's first call of the model, and groupNorm the squared norm of
+	// the sum of their gradients; 0 if not due.
+	group     int64
+	groupNorm float64
+	fault     fault // in the rank's contribution
 	// digest is the digest of the parameters before the step; 0 if none is due.
 	digest    uint64
 	committed int64  // last step that the rank has committed
@@ -50,7 +53,7 @@ const (
 
 // reportWords is the length of an encoded report, in int64. encode and decodeReports must
 // agree with it.
-const reportWords = 14
+const reportWords = 15
 
 // Bits of the flags word of an encoded report.
 const (
@@ -68,8 +71,8 @@ func (r rankReport) encode(record []int64, rank int) {
 	if r.accuses {
 		flags |= flagAccuses
 	}
-	copy(record[rank*reportWords:], []int64{r.samples, r.loss.Hi, int64(r.loss.Lo), r.micros, r.maxShare, int64(math.Float64bits(r.squareNorm)),
-		int64(r.fault), int64(r.digest), r.committed, flags, r.links[0], r.links[1], int64(r.nonce), int64(r.print)})
+	copy(record[rank*reportWords:], []int64{r.samples, r.loss.Hi, int64(r.loss.Lo), r.micros, r.maxShare, int64(math.Float64bits(r.groupNorm)),
+		int64(r.fault), int64(r.digest), r.committed, flags, r.links[0], r.links[1], int64(r.nonce), int64(r.print), r.group})
 }
 
 // decodeReports decodes a reduced commit record.
@@ -78,7 +81,7 @@ func decodeReports(record []int64) []rankReport {
 	for r := range reports {
 		w := record[r*reportWords:]
 		reports[r] = rankReport{samples: w[0], loss: lossSum{w[1], uint64(w[2])}, micros: w[3], maxShare: w[4],
-			squareNorm: math.Float64frombits(uint64(w[5])), fault: fault(w[6]), digest: uint64(w[7]), committed: w[8], stale: w[9]&flagStale != 0,
+			group: w[14], groupNorm: math.Float64frombits(uint64(w[5])), fault: fault(w[6]), digest: uint64(w[7]), committed: w[8], stale: w[9]&flagStale != 0,
 			accuses: w[9]&flagAccuses != 0, links: linkUpdates{w[10], w[11]}, nonce: uint64(w[12]), print: uint64(w[13])}
 	}
 	return reports

@@ -15,7 +15,7 @@ func anyReport() *rapid.Generator[rankReport] {
 	return rapid.Custom(func(t *rapid.T) rankReport {
 		return rankReport{samples: rapid.Int64().Draw(t, "samples"), loss: lossSum{rapid.Int64().Draw(t, "hi"), rapid.Uint64().Draw(t, "lo")},
 			micros: rapid.Int64().Draw(t, "micros"), maxShare: rapid.Int64().Draw(t, "most"),
-			squareNorm: rapid.Float64().Draw(t, "square"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
+			group: rapid.Int64().Draw(t, "group"), groupNorm: rapid.Float64().Draw(t, "square"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
 			committed: rapid.Int64().Draw(t, "committed"), stale: rapid.Bool().Draw(t, "stale"),
 			links: linkUpdates{rapid.Int64().Draw(t, "links"), rapid.Int64().Draw(t, "more")},
 			nonce: rapid.Uint64().Draw(t, "nonce"), print: rapid.Uint64().Draw(t, "print"), accuses: rapid.Bool().Draw(t, "accuses")}
