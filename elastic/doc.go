@@ -45,7 +45,8 @@
 //
 // A program needs few of the names below. Its loop is [Group.Steps] and [Group.Err], over a state
 // that [Vectors], [Gob] or [Binary] makes; its body uses [Turn.Part] and Turn.Comm,
-// [Turn.Report] to show a loss, and seldom [Turn.Stop], [Turn.Fail] and [Turn.Busy]. [Equal] and [Setting] are options of Steps. Afterwards
+// [Turn.Report] to show a loss, and seldom [Turn.Stop], [Turn.Fail] and [Turn.Busy]. State that only some
+// members hold is for package parts, which needs [Turn.Leaving] and [Turn.View]. [Equal] and [Setting] are options of Steps. Afterwards
 // [Group.Report] passes on the score, and [Group.Close] ends. The errors to tell apart are
 // [ErrLeft], [ErrFinished] and [ErrQuorum]. Config, Endpoint, [Sessions] and [Admin] are for package
 // launch, package trainer and carriers.

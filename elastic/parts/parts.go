@@ -288,14 +288,6 @@ func (p *Parts[T]) advance() {
 	p.committed, p.staged, p.lost = p.staged, version{}, nil
 }
 
-// Words that a member tells in gather, before two bits for each piece: whether it holds it, and whether
-// it is the owner.
-const (
-	wordShape = iota // a hash of what must be equal
-	wordWeight
-	wordBits
-)
-
 // gather returns what all members hold. Members whose pieces differ end their loops.
 func (p *Parts[T]) gather(ctx context.Context, c *collective.Comm, t *elastic.Turn, leaving []int) (*holdings, error) {
 	n, mine := c.Size(), make([]uint64, wordBits+(2*len(p.pieces)+63)/64)
@@ -312,30 +304,23 @@ func (p *Parts[T]) gather(ctx context.Context, c *collective.Comm, t *elastic.Tu
 	if err := collective.AllGather(ctx, c, all, mine); err != nil {
 		return nil, err
 	}
-	s := &holdings{holders: make([][]int, len(p.pieces)), owner: make([]int, len(p.pieces)), weights: make([]int, n), hosts: t.View().Hosts()}
-	for k := range s.owner {
-		s.owner[k] = -1
-	}
+	s := newHoldings(len(p.pieces), t.View().Hosts())
 	for rank := range n {
-		words := all[rank*len(mine):]
+		words := all[rank*len(mine) : (rank+1)*len(mine)]
 		if words[wordShape] != mine[wordShape] {
 			err := fmt.Errorf("%s has other pieces or copies than this peer: start all peers with the same flags and data", t.View().Members[rank].ID.Short())
 			t.Fail(err)
 			return nil, err
 		}
-		s.weights[rank] = int(min(words[wordWeight], MaxWeight))
-		for k := range s.owner {
-			switch bits := words[wordBits+2*k/64] >> (2 * k % 64); {
-			case bits&3 == 3:
-				s.owner[k] = rank
-				fallthrough
-			case bits&1 == 1:
-				s.holders[k] = append(s.holders[k], rank)
-			}
-		}
+		s.read(rank, words)
 	}
 	s.leave(leaving)
 	return s, nil
+}
+
+// newHoldings returns the holdings of members that have nothing.
+func newHoldings(pieces int, hosts []int) *holdings {
+	return &holdings{holders: make([][]int, pieces), owner: slices.Repeat([]int{-1}, pieces), weights: make([]int, len(hosts)), hosts: hosts}
 }
 
 // shape returns a hash of what must be equal at all members.

@@ -14,6 +14,28 @@ type holdings struct {
 	hosts   []int   // by rank, the number of the host
 }
 
+// Words that a member tells in gather, before two bits for each piece: whether it holds it, and whether
+// it is the owner.
+const (
+	wordShape = iota // a hash of what must be equal
+	wordWeight
+	wordBits
+)
+
+// read adds what a member tells. It accepts any words. Ranks are read in ascending order.
+func (h *holdings) read(rank int, words []uint64) {
+	h.weights[rank] = int(max(1, min(words[wordWeight], MaxWeight)))
+	for k := range h.owner {
+		bits := words[wordBits+2*k/64] >> (2 * k % 64)
+		if bits&1 == 1 {
+			h.holders[k] = append(h.holders[k], rank)
+		}
+		if bits&3 == 3 {
+			h.owner[k] = rank
+		}
+	}
+}
+
 // leave takes all pieces from ranks that leave, unless nobody stays.
 func (h *holdings) leave(ranks []int) {
 	if len(ranks) == len(h.weights) {

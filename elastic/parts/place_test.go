@@ -1,6 +1,7 @@
 package parts
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -212,4 +213,41 @@ func TestPlaceIsFastEnough(t *testing.T) {
 	if out := s.place(1); moves(s, out, 0, 2) == 0 {
 		t.Fatal("nothing moves to the new ranks")
 	}
+}
+
+// Whatever members tell, each piece gets as many holders as there are, and they differ.
+func FuzzPlace(f *testing.F) {
+	f.Add(uint8(3), uint8(9), uint8(1), []byte("what three members tell"))
+	f.Fuzz(func(t *testing.T, n, pieces, copies uint8, told []byte) {
+		members, size := 1+int(n%6), wordBits+(2*int(pieces)+63)/64
+		hosts := make([]int, members)
+		var leaving []int
+		for r := range hosts {
+			hosts[r] = r * int(copies%3) / 2
+			if int(n)>>r&8 != 0 {
+				leaving = append(leaving, r)
+			}
+		}
+		s := newHoldings(int(pieces), hosts)
+		for r := range members {
+			words := make([]uint64, size)
+			for i := range words {
+				if len(told) >= 8 {
+					words[i], told = binary.LittleEndian.Uint64(told), told[8:]
+				}
+			}
+			s.read(r, words)
+		}
+		s.leave(leaving)
+		for k, h := range s.place(int(copies)) {
+			for i, r := range h {
+				if s.weights[r] == 0 || slices.Contains(h[:i], r) {
+					t.Fatalf("piece %d has the holders %v", k, h)
+				}
+			}
+			if len(h) != min(int(copies)+1, staying(s)) {
+				t.Fatalf("piece %d has the holders %v", k, h)
+			}
+		}
+	})
 }
