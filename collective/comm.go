@@ -200,6 +200,26 @@ func (c *Comm) SameMemory(d *Comm) bool {
 	return c.SharesMemory() && d.SharesMemory() && c.shared.Arena == d.shared.Arena
 }
 
+// Board returns the words that the ranks of this host share; nil if they share none.
+func (c *Comm) Board() *Board {
+	if !c.isValid() {
+		return nil
+	}
+	sharer, ok := c.t.(transport.Sharer)
+	if !ok {
+		return nil
+	}
+	s := sharer.Shared()
+	if s == nil || s.Words == nil {
+		return nil
+	}
+	b := &Board{ep: c.endpoint, words: s.Words, self: c.rank}
+	for rank := range c.size {
+		b.local = append(b.local, slices.Index(s.Ranks, c.transportRank(rank)))
+	}
+	return b
+}
+
 // Revoke makes every pending and later call fail at every rank that can be reached, on this
 // communicator and all others over the same transport. The first cause at a rank is kept; later
 // ones are ignored. Revoke does not wait.

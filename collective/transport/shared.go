@@ -13,6 +13,8 @@ type Shared struct {
 	// Memory is the memory as this rank has attached it. Calls use memory made by the
 	// transports of this module; with any other implementation they send messages.
 	Memory Memory
+	// Words are words that these ranks share; nil if they share none.
+	Words Words
 	// Ranks has the ranks of the transport that share the memory. Its index is the rank
 	// within the memory.
 	Ranks []int
@@ -21,6 +23,18 @@ type Shared struct {
 	// Release frees the memory. It is called once, after Close of the transport, when no call uses
 	// the memory any more.
 	Release func() error
+}
+
+// Words are a few words a rank, 0 at first, that the ranks of a host share. A rank is given by its
+// index in Shared.Ranks, and each rank has at least four words. No method waits. All are safe for
+// concurrent use, and none is called after Release.
+type Words interface {
+	// LoadWord returns word i of a rank.
+	LoadWord(rank, i int) uint64
+	// StoreWord sets word i of this rank.
+	StoreWord(i int, v uint64)
+	// SwapWord sets word i of a rank to next if it is old, and reports whether it was.
+	SwapWord(rank, i int, old, next uint64) bool
 }
 
 // Memory is the part of shared memory that its transport controls. No method blocks.

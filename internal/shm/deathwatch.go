@@ -31,6 +31,6 @@ const robustWordSize = int(unsafe.Sizeof(robustWord{}))
 
 // robustWords returns the words that report a rank's death, indexed by the rank that waits for it.
 func (s *Segment) robustWords(rank int) []robustWord {
-	first := &s.memory[s.size*Lanes*rankAreaSize(s.size)+rank*s.size*robustWordSize]
+	first := &s.memory[robustOffset(s.size)+rank*s.size*robustWordSize]
 	return unsafe.Slice((*robustWord)(unsafe.Pointer(first)), s.size)
 }

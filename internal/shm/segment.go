@@ -26,7 +26,7 @@ const (
 	// Layout is the version of the layout and protocol of a segment, and of the messages by which
 	// ranks agree on a segment. Ranks with different versions cannot share memory. Increase Layout
 	// with every change of the layout, the protocol or the messages.
-	Layout = 10
+	Layout = 11
 	// Lanes is the number of lanes of a segment.
 	Lanes = 4
 	// Inline is the longest vector that travels in a slot, in bytes.
@@ -140,8 +140,22 @@ func rankBlocksSize(n int) int {
 	return room + maxBlocks*n*cacheLine
 }
 
+// BoardWords is the number of words that each rank has on the board of a segment.
+const BoardWords = 8
+
+// boardRow has the words of one rank, in a cache line of its own. Any rank may change them, so a
+// reader checks what it reads.
+type boardRow [BoardWords]atomic.Uint64
+
+// boardOffset returns where the board of a segment of n ranks begins: after the lanes, at a multiple
+// of the cache line.
+func boardOffset(n int) int { return n * Lanes * rankAreaSize(n) }
+
+// robustOffset returns where the words of the death watch begin: after the board.
+func robustOffset(n int) int { return boardOffset(n) + n*cacheLine }
+
 // Size returns the bytes of memory that a segment of n ranks takes.
-func Size(n int) int { return n*Lanes*rankAreaSize(n) + n*n*robustWordSize }
+func Size(n int) int { return robustOffset(n) + n*n*robustWordSize }
 
 // LargestSize returns the largest number of bytes that a segment of up to n ranks takes: a segment
 // of more ranks can be smaller.
@@ -268,6 +282,24 @@ func (s *Segment) area(lane, rank int) *rankArea {
 func (s *Segment) blocks(lane, rank int) []byte {
 	offset := (rank*Lanes+lane)*rankAreaSize(s.size) + int(unsafe.Sizeof(rankArea{}))
 	return s.memory[offset : offset+s.blockBytes]
+}
+
+// row returns the words of a rank.
+func (s *Segment) row(rank int) *boardRow {
+	return (*boardRow)(unsafe.Pointer(&s.memory[boardOffset(s.size)+rank*cacheLine]))
+}
+
+// LoadWord returns word i of a rank. All words are 0 at first. No method for words waits, and none
+// may be called after the memory was unmapped.
+func (s *Segment) LoadWord(rank, i int) uint64 { return s.row(rank)[i].Load() }
+
+// StoreWord sets word i of this rank.
+func (s *Segment) StoreWord(i int, v uint64) { s.row(s.rank)[i].Store(v) }
+
+// SwapWord sets word i of a rank to next if it is old (compare and swap), and reports whether it was.
+// Of several ranks that swap the same old value one succeeds.
+func (s *Segment) SwapWord(rank, i int, old, next uint64) bool {
+	return s.row(rank)[i].CompareAndSwap(old, next)
 }
 
 // nonTemporalFrom returns the total size of all ranks' results, in bytes, from which results are

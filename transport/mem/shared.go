@@ -57,7 +57,7 @@ func share(ranks []*Transport) error {
 		if err != nil {
 			return errors.Join(err, h.close())
 		}
-		t.box.Share(&transport.Shared{Memory: &shm.Attached{Segment: segment, Arena: h.arenas[i]}, Ranks: members, Cause: t.box.Cause, Release: h.release})
+		t.box.Share(&transport.Shared{Memory: &shm.Attached{Segment: segment, Arena: h.arenas[i]}, Words: segment, Ranks: members, Cause: t.box.Cause, Release: h.release})
 	}
 	return nil
 }

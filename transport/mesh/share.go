@@ -395,7 +395,7 @@ func (s *shmGroup) layout() uint32 {
 // shared returns the shared memory for a communicator; cause returns why the transport of the
 // communicator has failed.
 func (s *shmGroup) shared(cause func() error) *transport.Shared {
-	return &transport.Shared{Memory: &shm.Attached{Segment: s.segment, Arena: s.processes[s.localRank].arena}, Ranks: s.ranks, Cause: cause,
+	return &transport.Shared{Memory: &shm.Attached{Segment: s.segment, Arena: s.processes[s.localRank].arena}, Words: s.segment, Ranks: s.ranks, Cause: cause,
 		Release: sync.OnceValue(s.release)}
 }
 
