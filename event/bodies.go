@@ -33,6 +33,7 @@ type Step struct {
 	Loss         float64  `json:"loss,omitempty"`         // mean over the samples of all peers; absent if unknown
 	Digest       string   `json:"digest"`                 // hash of the parameters after the step
 	Recomputed   int      `json:"recomputed"`             // microbatches computed a second time
+	Stolen       int      `json:"stolen,omitempty"`       // microbatches of other peers of the host that this peer computed
 	ComputeMS    float64  `json:"compute_ms"`             // time of this peer's computation
 	CommMS       float64  `json:"comm_ms"`                // time of the step in which this peer did not compute
 	StepMS       float64  `json:"step_ms"`                // time of the whole step

@@ -34,6 +34,7 @@ type arena struct {
 	adjust  func(a *actor)                                           // called before an actor starts
 	retry   func(x *actor, r elastic.Retry) (done func(), err error) // elastic.Config.OnRetry, if set
 	wraps   bool                                                     // models are wrapped
+	boards  *boards                                                  // words that the members of a host share; nil for none
 }
 
 // network connects the processes of an arena.
@@ -59,6 +60,9 @@ type actor struct {
 	killed atomic.Bool
 	begun  atomic.Bool // the process has begun a step
 	muted  atomic.Bool // control messages of the process's first identity are dropped
+	// touched is the number of changes of queues on boards by the process, and stores is how often it has set its own queue in this
+	// step. killAtTouch is the number of the change before which the process dies; 0 if it is not killed.
+	touched, stores, killAtTouch atomic.Int64
 	// reopened is the number of identities that the process has had after its first.
 	reopened int
 	tries    map[int64]int // by step: how often the process has begun the step
@@ -163,6 +167,7 @@ func (a *arena) start(self elastic.Member, first []elastic.Member) *actor {
 	begin := x.cfg.Hooks.OnBegin
 	x.cfg.Hooks.OnBegin = func(step int64) {
 		x.begun.Store(true)
+		x.stores.Store(0)
 		x.tries[step]++
 		if begin != nil {
 			begin(step)
@@ -266,12 +271,17 @@ func (w watched) Connect(ctx context.Context, v elastic.View, self int) (transpo
 	if err != nil {
 		return nil, err
 	}
-	return sharingTransport{t, w.x}, nil
+	s := sharingTransport{t, w.x, nil}
+	if b := w.x.arena.boards; b != nil {
+		s.shared = b.of(v, self, w.x)
+	}
+	return s, nil
 }
 
 type sharingTransport struct {
 	transport.Transport
-	x *actor
+	x      *actor
+	shared *transport.Shared // on boards
 }
 
 func (s sharingTransport) Send(ctx context.Context, to int, e transport.Envelope, buf []byte) error {
@@ -279,8 +289,11 @@ func (s sharingTransport) Send(ctx context.Context, to int, e transport.Envelope
 	return s.Transport.Send(ctx, to, e, buf)
 }
 
-// Shared returns the shared memory of the wrapped transport, or nil if the transport has none.
+// Shared returns the shared memory of the wrapped transport, or the words on boards, or nil if there is none.
 func (t sharingTransport) Shared() *transport.Shared {
+	if t.shared != nil {
+		return t.shared
+	}
 	if s, ok := t.Transport.(transport.Sharer); ok {
 		return s.Shared()
 	}

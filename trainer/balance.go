@@ -126,13 +126,15 @@ func (b *balance) ahead() []int {
 // costs returns the costs of the ranks, in nanoseconds; nil if the policy does not know them.
 func (b *balance) costs() []loadbal.Cost { return b.policy.Costs() }
 
-// measured records how long a share took to compute. It ignores an empty share, and a share of
-// which a part was computed earlier, in a session that has broken: the time of such a share does
-// not give the peer's speed.
-func (b *balance) measured(share int, whole bool, took time.Duration) {
+// measured records how long a number of computed microbatches took. It ignores an empty share, and a
+// share of which a part was computed earlier, in a session that has broken: the time of such a share
+// does not give the peer's speed. If other microbatches were computed than the share has, because of
+// thefts, it records the time of the share at the same speed: policies learn how a time follows from
+// a share, and a peer that steals ends with the others whatever its share was.
+func (b *balance) measured(share, computed int, whole bool, took time.Duration) {
 	b.micros = 0
-	if whole && share > 0 {
-		b.note(share, took)
+	if whole && share > 0 && computed > 0 {
+		b.note(share, time.Duration(float64(took)*float64(share)/float64(computed)))
 	}
 }
 

@@ -11,13 +11,19 @@ import (
 // first call is also as long as possible.
 func callsOf(micros []int, most int) (calls [][]int) {
 	for len(micros) > 0 {
-		n := min(most, len(micros))
-		if rest := len(micros) - most; rest > 0 && rest < most {
-			n = rest
-		}
+		n := firstCall(len(micros), most)
 		calls, micros = append(calls, micros[:n]), micros[n:]
 	}
 	return calls
+}
+
+// firstCall returns the number of microbatches in the first of the calls into which callsOf divides n
+// microbatches.
+func firstCall(n, most int) int {
+	if rest := n - most; rest > 0 && rest < most {
+		return rest
+	}
+	return min(most, n)
 }
 
 // call is one call of the model and the implementation of its Batch. It computes either a part of

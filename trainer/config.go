@@ -172,6 +172,14 @@ const (
 	AdmitAlways = "always"
 )
 
+// Values of Balancing.Steal.
+const (
+	// StealAuto lets the ranks of a host take unstarted microbatches from each other within a step.
+	StealAuto = "auto"
+	// StealOff lets each peer compute its share.
+	StealOff = "off"
+)
+
 // errAdmit lists the values of Balancing.Admit.
 var errAdmit = errors.New(`want "helps" or "always"`)
 
@@ -192,6 +200,12 @@ type Balancing struct {
 	// it follows the job, and is admitted when it would shorten steps, or when too few others are
 	// left.
 	Admit string
+	// Steal lets a peer that has finished its share early compute microbatches that another peer of
+	// its host has not begun: StealAuto, the default, or StealOff. Shares follow past steps, and
+	// stealing mends the step under way. It costs nothing where nobody is late, so it is on where the
+	// peers of a host share memory, except with Model.Whole and with Gradients.Audit. All peers must
+	// have the same value.
+	Steal string
 }
 
 // withDefaults returns the settings with defaults in place of zeros, or an error that names the
@@ -202,6 +216,12 @@ func (b Balancing) withDefaults() (Balancing, error) {
 	}
 	if b.Admit == "" {
 		b.Admit = AdmitIfItHelps
+	}
+	if b.Steal == "" {
+		b.Steal = StealAuto
+	}
+	if b.Steal != StealAuto && b.Steal != StealOff {
+		return b, fmt.Errorf("trainer: Balancing.Steal is %q: want %q or %q", b.Steal, StealAuto, StealOff)
 	}
 	if b.MaxShare < 0 {
 		return b, fmt.Errorf("trainer: Balancing.MaxShare is %d, want 0 or more", b.MaxShare)
@@ -252,6 +272,7 @@ type StepReport struct {
 	Microbatches [][2]int // [first, end) ranges computed by this peer
 	ShareSamples int      // samples computed by this peer
 	Samples      int      // samples of all peers
+	Stolen       int      // microbatches that this peer took from other peers of its host
 	Recomputed   int      // microbatches that this peer computed more than once
 	Loss         float64  // mean over Samples, before the step
 	// Digest is the digest of the parameters after the step, in hexadecimal. It is "" after some
@@ -352,6 +373,7 @@ const (
 	settingBalance    = "balance"
 	settingCompress   = "compression"
 	settingAudit      = "audit"
+	settingSteal      = "steal"
 )
 
 // agreed lists the settings that must be equal at all members of a job, except
@@ -377,6 +399,9 @@ func (c Config) agreed(p plan, l layout) []elastic.Setting {
 		{Name: settingBuckets, Value: fmt.Sprint(c.Gradients.BucketBytes)},
 		{Name: settingBalance, Value: c.Balancing.Policy},
 		{Name: settingCompress, Value: c.Gradients.Compression},
+	}
+	if c.Balancing.Steal != StealAuto {
+		s = append(s, elastic.Setting{Name: settingSteal, Value: c.Balancing.Steal})
 	}
 	// Exact mode requires equal bits, so the arithmetic of all peers must agree.
 	if c.Gradients.Exact {

@@ -10,6 +10,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/internal/ledger"
+	"github.com/elrun/elrun/trainer/internal/steal"
 )
 
 // contribution is this peer's result for one attempt at one step: gradient sums over whole
@@ -111,12 +112,19 @@ func (c *contribution) calls(share ledger.Set, most int) [][]int {
 	return callsOf(share.Without(c.held), most)
 }
 
-// complete makes the calls in order and adds their results. During the last call it starts the
+// complete makes the calls of the queue and adds their results. During the last call it starts the
 // reduction of each bucket as soon as the bucket is complete. Before each call it checks for the end
 // of ctx, and calls may with the microbatches, whose error ends the calls; finished calls stay in the
 // contribution.
-func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, calls [][]int, r *reduction, may func(micros []int) error) error {
-	for i, micros := range calls {
+func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, q *steal.Queue, r *reduction, may func(micros []int) error) error {
+	for {
+		micros, last, err := q.Next(c.held.Len())
+		if err != nil {
+			return fmt.Errorf("microbatches that this peer has not begun: %w", err)
+		}
+		if len(micros) == 0 {
+			break
+		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -125,7 +133,7 @@ func (c *contribution) complete(ctx context.Context, m Model, p stepPlan, calls 
 		}
 		// Before the last call a gradient is not complete: further calls add to it.
 		ready := ignore
-		if i == len(calls)-1 {
+		if last {
 			ready = r.ready
 		}
 		if err := c.add(m, p, micros, ready); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/internal/steal"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -67,6 +68,13 @@ func aloneWith(t *testing.T, m Model, change func(c *Config)) *openStep {
 	return o
 }
 
+// queueOf returns a queue of the microbatches of a step of 4 that the contribution lacks, one in each call.
+func queueOf(o *openStep, micros ...int) *steal.Queue {
+	q := new(steal.Queue)
+	q.Open(nil, o.own.calls(microbatches(4, micros...), 1), 1)
+	return q
+}
+
 // allowed allows all microbatches.
 func allowed([]int) error { return nil }
 
@@ -84,7 +92,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 		})
 	}
 	p := r.plan.step(1)
-	if err := r.own.complete(t.Context(), r.model, p, r.own.calls(microbatches(4, 1, 3), 1), reduction(), allowed); err != nil {
+	if err := r.own.complete(t.Context(), r.model, p, queueOf(r, 1, 3), reduction(), allowed); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"backward c", "backward b", "backward a",
@@ -94,7 +102,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	}
 	// Microbatches that are computed already are reduced without a call of the model.
 	trace = nil
-	if err := r.own.complete(t.Context(), r.model, p, r.own.calls(microbatches(4, 1, 3), 1), reduction(), allowed); err != nil {
+	if err := r.own.complete(t.Context(), r.model, p, queueOf(r, 1, 3), reduction(), allowed); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"reduce c", "reduce b", "reduce a"}; !slices.Equal(trace, want) {
@@ -102,7 +110,7 @@ func TestReductionOverlapsTheLastBackwardPass(t *testing.T) {
 	}
 	// With a larger share only the missing microbatches are computed.
 	trace = nil
-	if err := r.own.complete(t.Context(), r.model, p, r.own.calls(microbatches(4, 0, 1, 3), 1), reduction(), allowed); err != nil {
+	if err := r.own.complete(t.Context(), r.model, p, queueOf(r, 0, 1, 3), reduction(), allowed); err != nil {
 		t.Fatal(err)
 	}
 	if len(trace) != 6 || r.own.samples != 15 || r.own.recomputed != 0 || r.own.held.Has(2) {
@@ -122,13 +130,13 @@ func TestRevocationInterruptsBetweenMicrobatches(t *testing.T) {
 		}
 		return nil
 	}
-	err := r.own.complete(t.Context(), r.model, r.plan.step(1), r.own.calls(microbatches(4, 0, 1, 2, 3), 1), idle, broken)
+	err := r.own.complete(t.Context(), r.model, r.plan.step(1), queueOf(r, 0, 1, 2, 3), idle, broken)
 	if !errors.Is(err, revoked) || r.own.samples != 10 || r.own.held.Len() != 2 || len(idle.started) != 0 {
 		t.Errorf("error %v, contribution %+v", err, r.own)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(revoked)
-	if err := r.own.complete(ctx, r.model, r.plan.step(1), r.own.calls(microbatches(4, 0, 1, 2, 3), 1), idle, allowed); !errors.Is(err, revoked) {
+	if err := r.own.complete(ctx, r.model, r.plan.step(1), queueOf(r, 0, 1, 2, 3), idle, allowed); !errors.Is(err, revoked) {
 		t.Errorf("error %v of an ended context", err)
 	}
 }

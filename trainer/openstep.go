@@ -12,6 +12,7 @@ import (
 	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/internal/ledger"
+	"github.com/elrun/elrun/trainer/internal/steal"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -33,6 +34,8 @@ type openStep struct {
 	balance balance
 	noise   noise   // estimate of the noise scale
 	norm    float64 // norm of this peer's mean gradient, where the noise is measured
+	// queue has what this peer has not begun of its share, and what it steals from others.
+	queue steal.Queue
 	// audits checks the contributions of other members; nil without Gradients.Audit.
 	audits *audits
 	ahead  *prefetcher
@@ -84,6 +87,11 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	o.reducer.links.bytes = o.reducer.bytes()
 	o.balance = balance{plan: o.plan, most: cfg.Balancing.MaxShare, pipelined: cfg.Gradients.Delay}
 	o.noise = newNoise(l.size(), coded.sparse())
+	// In an audit others compute a share again, which must not change meanwhile. A whole share is one call.
+	started := time.Now()
+	o.queue = steal.Queue{Now: func() int64 { return int64(time.Since(started)) }, FirstCall: firstCall,
+		Allowed: cfg.Balancing.Steal != StealOff && !m.Whole && cfg.Gradients.Audit == 0 && o.plan.mostMicrobatches() <= steal.Most}
+	o.reducer.words = reportWords
 	return o, nil
 }
 
@@ -111,7 +119,9 @@ func (o *openStep) entry(s *elastic.Session) resumeReport {
 
 // enter derives the share of every rank from the entries of all ranks.
 func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
-	o.retries.gone(s, o.state.committed()+1, o.balance.assigned(o.state.committed(), overlaps(o.model, o.cfg.Gradients)))
+	assigned := o.balance.assigned(o.state.committed(), overlaps(o.model, o.cfg.Gradients))
+	assigned[o.balance.open] = o.queue.Suspects(assigned[o.balance.open])
+	o.retries.gone(s, o.state.committed()+1, assigned)
 	if err := o.balance.enter(o.cfg.Balancing.Policy, all, o.microbatches(), s.Rank); err != nil {
 		return err
 	}
@@ -129,6 +139,17 @@ func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
 			return fmt.Errorf("scale of %s: %w", peerName(s)(leader), err)
 		}
 		o.own.reset(o.state.committed()+1, all[leader].attempt, scale, o.microbatches())
+	}
+	held := make([]ledger.Set, len(all))
+	for rank, e := range all {
+		if kept[rank] {
+			held[rank] = e.held
+		}
+	}
+	o.queue.Enter(s.View.Hosts(), s.Rank, s.Comm.Board(), held)
+	o.reducer.words = reportWords
+	if o.queue.Active() {
+		o.reducer.words += stealWords
 	}
 	o.balance.shares, o.balance.open = shares, o.state.committed()+1
 	o.balance.logShares(s, o.state.committed()+1)
@@ -167,6 +188,7 @@ func (o *openStep) begin(ctx context.Context, s *elastic.Session) *try {
 	}
 	o.balance.micros = 0
 	o.readAhead(p, s.Rank)
+	o.queue.Open(o.balance.shares, o.own.calls(o.balance.shares[s.Rank], o.together()), o.together())
 	t.sums = o.reducer.start(ctx, s, p.step)
 	return t
 }
@@ -180,8 +202,9 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 		t = o.begin(ctx, s)
 	}
 	share, err := o.balance.shares[s.Rank], t.failed
+	o.queue.Bound = o.balance.most
 	if err == nil {
-		err = o.own.complete(ctx, o.model, t.plan, o.own.calls(share, o.together()), t.sums, func(micros []int) error {
+		err = o.own.complete(ctx, o.model, t.plan, &o.queue, t.sums, func(micros []int) error {
 			if err := s.Comm.Err(); err != nil {
 				return err
 			}
@@ -193,7 +216,7 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 	}
 	o.retries.end()
 	if err == nil {
-		o.balance.measured(share.Len(), t.whole, o.own.compute-t.before)
+		o.balance.measured(share.Len(), o.own.held.Len(), t.whole, o.own.compute-t.before)
 		o.audits.contributed(s, t.plan, &o.own, o.balance.shares, o.together())
 		t.computed = time.Now()
 		return t, nil
@@ -326,6 +349,7 @@ func (o *openStep) report() rankReport {
 		}
 	}
 	o.audits.tell(&mine)
+	mine.stolen = o.queue.Report(o.own.held)
 	return mine
 }
 
@@ -336,6 +360,10 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 		return false, err
 	}
 	samples, loss := totals(reports)
+	held, err := o.holdings(reports)
+	if err != nil {
+		return false, err
+	}
 	// A sanity check of the ledger. It compares only totals: it cannot detect a missing sample if
 	// another sample was added twice.
 	if want := int64(p.end - p.first); samples != want {
@@ -359,7 +387,7 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 	}
 	done := outcome{Step: p.step, Attempt: o.own.attempt, Epoch: s.View.Epoch, Peers: len(reports), Samples: samples, Loss: loss}
 	for rank, m := range s.View.Members {
-		done.Shares = append(done.Shares, share{m.ID, o.balance.shares[rank].Ranges()})
+		done.Shares = append(done.Shares, share{m.ID, held[rank].Ranges()})
 	}
 	if err := o.state.commit(done, next); err != nil {
 		return false, err
@@ -368,6 +396,23 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 	o.balance.learn(reports, p.step+1, s.Rank)
 	o.balance.assignShares(s, p.step+1)
 	return true, nil
+}
+
+// holdings returns the microbatches that each rank has contributed to the open step. An error means
+// that they are not those of which the commit record tells.
+func (o *openStep) holdings(reports []rankReport) ([]ledger.Set, error) {
+	if !o.queue.Active() {
+		return o.balance.shares, nil
+	}
+	var stolen []steal.Report
+	for _, r := range reports {
+		stolen = append(stolen, r.stolen)
+	}
+	held, err := o.queue.Held(o.balance.shares, stolen)
+	if err != nil {
+		return nil, fmt.Errorf("stolen microbatches: %w", err)
+	}
+	return held, nil
 }
 
 // checkFaults returns an error that wraps ErrNotFinite for the first rank with a fault; nil if
@@ -413,7 +458,7 @@ func (o *openStep) advance(done outcome) {
 	if o.own.step == done.Step {
 		_, counted := done.share(o.own.owner)
 		o.reducer.coded.commit(counted)
-		o.work = work{step: done.Step, compute: o.own.compute, recomputed: o.own.recomputed, predicted: o.balance.target.predicted}
+		o.work = work{step: done.Step, compute: o.own.compute, recomputed: o.own.recomputed, predicted: o.balance.target.predicted, stolen: o.queue.Stolen()}
 		o.work.sent, o.work.raw = o.reducer.coded.traffic()
 	}
 	o.reopen()
@@ -538,11 +583,11 @@ func (o *openStep) follow(ctx context.Context, s *elastic.Session, t *try, l *ca
 	}
 	o.next = o.begin(ctx, s)
 	// The early call counts only if it is the first call of the share as finally decided.
-	calls := o.own.calls(o.balance.shares[s.Rank], o.together())
-	if o.next.failed != nil || o.next.plan.step != l.step || len(calls) == 0 || !slices.Equal(calls[0], l.micros) {
+	first := o.queue.First()
+	if o.next.failed != nil || o.next.plan.step != l.step || first == nil || !slices.Equal(first, l.micros) {
 		return errAnother
 	}
-	l.sink = o.own.sums.collect(len(l.groups), o.next.readyAt(len(calls) == 1))
+	l.sink = o.own.sums.collect(len(l.groups), o.next.readyAt(o.queue.Begun()))
 	o.next.claimed = t.following
 	o.own.compute += t.following
 	return nil

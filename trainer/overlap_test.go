@@ -17,7 +17,7 @@ func TestExactReductionOverlaps(t *testing.T) {
 		trace = append(trace, "reduce "+params[b.firstParam].Name)
 		return waiter(func(context.Context) error { return nil })
 	})
-	if err := r.own.complete(t.Context(), r.model, r.plan.step(1), r.own.calls(microbatches(4, 1, 3), 1), reduction, allowed); err != nil {
+	if err := r.own.complete(t.Context(), r.model, r.plan.step(1), queueOf(r, 1, 3), reduction, allowed); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"backward c", "backward b", "backward a",

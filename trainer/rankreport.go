@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/trainer/internal/steal"
 )
 
 // Errors that every peer finds in the same commit record.
@@ -39,6 +40,8 @@ type rankReport struct {
 	accuses   bool   // the rank accuses a member in an audit
 	// links has the rank's new measurements of links to itself.
 	links linkUpdates
+	// stolen says what the rank has stolen and holds. It is only in a record with stealWords.
+	stolen steal.Report
 }
 
 // fault is an error in a rank's own contribution: 0 for none, 1 for the loss, 2+i for the
@@ -52,8 +55,11 @@ const (
 )
 
 // reportWords is the length of an encoded report, in int64. encode and decodeReports must
-// agree with it.
-const reportWords = 15
+// agree with it. Where microbatches may be stolen, stealWords follow.
+const (
+	reportWords = 15
+	stealWords  = steal.MaxClaims + 1
+)
 
 // Bits of the flags word of an encoded report.
 const (
@@ -61,9 +67,10 @@ const (
 	flagAccuses
 )
 
-// encode writes the report of rank to a zero commit record. The records of all ranks are added up. Each word is nonzero at one rank at most, so the sum keeps all bits, also of digests
+// encode writes the report of rank to a zero commit record with the given number of words a rank,
+// with or without stealWords. The records of all ranks are added up. Each word is nonzero at one rank at most, so the sum keeps all bits, also of digests
 // and floating-point numbers: the reduction is a gather.
-func (r rankReport) encode(record []int64, rank int) {
+func (r rankReport) encode(record []int64, rank, words int) {
 	flags := int64(0)
 	if r.stale {
 		flags |= flagStale
@@ -71,18 +78,31 @@ func (r rankReport) encode(record []int64, rank int) {
 	if r.accuses {
 		flags |= flagAccuses
 	}
-	copy(record[rank*reportWords:], []int64{r.samples, r.loss.Hi, int64(r.loss.Lo), r.micros, r.maxShare, int64(math.Float64bits(r.groupNorm)),
+	own := record[rank*words:][:words]
+	copy(own, []int64{r.samples, r.loss.Hi, int64(r.loss.Lo), r.micros, r.maxShare, int64(math.Float64bits(r.groupNorm)),
 		int64(r.fault), int64(r.digest), r.committed, flags, r.links[0], r.links[1], int64(r.nonce), int64(r.print), r.group})
+	if words > reportWords {
+		for i, c := range r.stolen.Claims {
+			own[reportWords+i] = c.Word()
+		}
+		own[words-1] = int64(r.stolen.Print)
+	}
 }
 
-// decodeReports decodes a reduced commit record.
-func decodeReports(record []int64) []rankReport {
-	reports := make([]rankReport, len(record)/reportWords)
+// decodeReports decodes a reduced commit record with the given number of words a rank.
+func decodeReports(record []int64, words int) []rankReport {
+	reports := make([]rankReport, len(record)/words)
 	for r := range reports {
-		w := record[r*reportWords:]
+		w := record[r*words:][:words]
 		reports[r] = rankReport{samples: w[0], loss: lossSum{w[1], uint64(w[2])}, micros: w[3], maxShare: w[4],
 			group: w[14], groupNorm: math.Float64frombits(uint64(w[5])), fault: fault(w[6]), digest: uint64(w[7]), committed: w[8], stale: w[9]&flagStale != 0,
 			accuses: w[9]&flagAccuses != 0, links: linkUpdates{w[10], w[11]}, nonce: uint64(w[12]), print: uint64(w[13])}
+		if words > reportWords {
+			for i := range reports[r].stolen.Claims {
+				reports[r].stolen.Claims[i] = steal.ClaimOf(w[reportWords+i])
+			}
+			reports[r].stolen.Print = uint64(w[words-1])
+		}
 	}
 	return reports
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/elrun/elrun/trainer/internal/steal"
 	"pgregory.net/rapid"
 )
 
@@ -18,7 +19,8 @@ func anyReport() *rapid.Generator[rankReport] {
 			group: rapid.Int64().Draw(t, "group"), groupNorm: rapid.Float64().Draw(t, "square"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
 			committed: rapid.Int64().Draw(t, "committed"), stale: rapid.Bool().Draw(t, "stale"),
 			links: linkUpdates{rapid.Int64().Draw(t, "links"), rapid.Int64().Draw(t, "more")},
-			nonce: rapid.Uint64().Draw(t, "nonce"), print: rapid.Uint64().Draw(t, "print"), accuses: rapid.Bool().Draw(t, "accuses")}
+			nonce: rapid.Uint64().Draw(t, "nonce"), print: rapid.Uint64().Draw(t, "print"), accuses: rapid.Bool().Draw(t, "accuses"),
+			stolen: steal.Report{Print: rapid.Uint64().Draw(t, "held"), Claims: [steal.MaxClaims]steal.Claim{{First: rapid.IntRange(0, steal.Most).Draw(t, "first"), End: steal.Most + 1}, {}, {First: 3, End: 4}}}}
 	})
 }
 
@@ -26,15 +28,21 @@ func anyReport() *rapid.Generator[rankReport] {
 func TestRankReportsSurviveTheirSum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		reports := rapid.SliceOfN(anyReport(), 1, 9).Draw(t, "reports")
-		total := make([]int64, len(reports)*reportWords)
+		words := rapid.SampledFrom([]int{reportWords, reportWords + stealWords}).Draw(t, "words")
+		if words == reportWords {
+			for rank := range reports {
+				reports[rank].stolen = steal.Report{}
+			}
+		}
+		total := make([]int64, len(reports)*words)
 		for rank, s := range reports {
 			record := make([]int64, len(total))
-			s.encode(record, rank)
+			s.encode(record, rank, words)
 			for i, w := range record {
 				total[i] += w
 			}
 		}
-		if got := decodeReports(total); !slices.Equal(got, reports) {
+		if got := decodeReports(total, words); !slices.Equal(got, reports) {
 			t.Fatalf("sent %+v, got %+v", reports, got)
 		}
 	})

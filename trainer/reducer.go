@@ -25,6 +25,7 @@ type reducer struct {
 	links       linkMonitor            // measures links and chooses the order of the ring
 	// shared is the memory of the operands that the ranks of this host share.
 	shared sharedBuffers
+	words  int    // of a rank in the commit record
 	poll   func() // lets calls under way make progress
 	emit   func(epoch uint64, step int64, body event.Body)
 	log    func(format string, args ...any)
@@ -127,12 +128,12 @@ func (r *reducer) between() bool { return r.links.spansHosts() }
 // and so has completed all calls before it.
 func (r *reducer) exchangeReports(ctx context.Context, s *elastic.Session, mine rankReport) ([]rankReport, error) {
 	mine.stale, mine.links = s.Stale(), r.links.measure()
-	words := make([]int64, len(s.View.Members)*reportWords)
-	mine.encode(words, s.Rank)
+	words := make([]int64, len(s.View.Members)*r.words)
+	mine.encode(words, s.Rank, r.words)
 	if err := collective.AllReduce(ctx, s.Comm.With(collective.CallOptions{For: "commit record"}), words, words, collective.Sum[int64]); err != nil {
 		return nil, fmt.Errorf("commit record after step %d: %w", mine.committed, err)
 	}
-	return decodeReports(words), nil
+	return decodeReports(words, r.words), nil
 }
 
 // learn records the link measurements of all ranks.

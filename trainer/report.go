@@ -14,7 +14,7 @@ type work struct {
 	step                 int64
 	compute, comm, total time.Duration // as in StepReport
 	predicted            time.Duration // expected computing time; 0 if unknown
-	recomputed           int           // microbatches computed a second time
+	recomputed, stolen   int           // microbatches computed a second time, and taken from others
 	gradNorm, noiseScale float64       // as in StepReport
 	sent, raw            int64         // bytes of gradients, as in StepReport
 }
@@ -143,7 +143,7 @@ func (r *reporter) report(o outcome, mine share, own work, lost []event.Contribu
 	// Measurements exist only for the last step that this peer has contributed to.
 	if own.step == o.Step && mine.Peer != "" {
 		rep.Recomputed, rep.Compute, rep.Comm, rep.Total = own.recomputed, own.compute, own.comm, own.total
-		rep.Predicted = own.predicted
+		rep.Predicted, rep.Stolen = own.predicted, own.stolen
 		rep.GradNorm, rep.NoiseScale = own.gradNorm, own.noiseScale
 		rep.Sent, rep.Raw = own.sent, own.raw
 	}
@@ -154,7 +154,7 @@ func (r *reporter) report(o outcome, mine share, own work, lost []event.Contribu
 	}
 	r.emit(rep.Epoch, rep.Step, event.Step{
 		Attempt: int(rep.Attempt), Microbatches: ranges, ShareSamples: rep.ShareSamples, Samples: rep.Samples, Loss: rep.Loss,
-		Digest: rep.Digest, Recomputed: rep.Recomputed, Of: rep.Of, OfLost: lost,
+		Digest: rep.Digest, Recomputed: rep.Recomputed, Stolen: rep.Stolen, Of: rep.Of, OfLost: lost,
 		ComputeMS: milliseconds(rep.Compute), CommMS: milliseconds(rep.Comm), StepMS: milliseconds(rep.Total),
 		PredictedMS: milliseconds(rep.Predicted), GradNorm: rep.GradNorm, NoiseScale: rep.NoiseScale,
 		SentBytes: rep.Sent, RawBytes: rep.Raw,

@@ -352,7 +352,7 @@ func load(s *state, c *checkpoint.Checkpoint) error {
 func (s *saver) fits(h checkpoint.Header) error {
 	for _, setting := range s.agreed {
 		switch setting.Name {
-		case settingSteps, settingSchedule, settingBuckets, settingArithmetic, settingBalance, settingCompress, settingAudit:
+		case settingSteps, settingSchedule, settingBuckets, settingArithmetic, settingBalance, settingCompress, settingAudit, settingSteal:
 			continue
 		}
 		if got := h.Settings[setting.Name]; got != setting.Value {

@@ -44,10 +44,12 @@ type options struct {
 	Balance  string `default:"auto" placeholder:"POLICY" help:"How shares follow the speeds of the peers: auto, equal, proportional, lbbsp-cpu, lbbsp-gpu or lbb (default ${default})."`
 	MaxShare int    `placeholder:"N" help:"Most microbatches that this peer computes in a step, as long as the others can take the rest."`
 
+	Steal string `default:"auto" enum:"auto,off" help:"auto lets a peer that is early compute microbatches that a late peer of its host has not begun; off (default ${default})."`
+
 	Admit string `default:"helps" enum:"helps,always" help:"Which peers may join: helps (only peers that shorten the steps; other peers wait) or always (all peers) (default ${default})."`
 
 	Pace time.Duration `placeholder:"D" help:"For tests: every sample takes at least D, as in 100us."`
-	Slow slowdowns     `placeholder:"I:F[@S[-E]],..." help:"For tests: local peer I takes F times as long to compute, from step S to step E."`
+	Slow slowdowns     `placeholder:"I:F[@S[-E]],..." help:"For tests: local peer I, or random for another one in each step, takes F times as long to compute, from step S to step E."`
 }
 
 // defaultCheckpointEvery is the default distance of checkpoints in steps, about one pass over
@@ -130,7 +132,7 @@ func (o options) config(samples int) trainer.Config {
 		Samples: samples, GlobalBatch: o.GlobalBatch, Microbatch: o.Microbatch,
 		Passes: o.Passes, Steps: o.Steps, Seed: o.Seed, Optimizer: o.optimizer(),
 		Gradients:  trainer.Gradients{Exact: o.Exact, Audit: o.Audit, Compression: o.Compress},
-		Balancing:  trainer.Balancing{Policy: o.Balance, MaxShare: o.MaxShare, Admit: o.Admit},
+		Balancing:  trainer.Balancing{Policy: o.Balance, MaxShare: o.MaxShare, Admit: o.Admit, Steal: o.Steal},
 		Checkpoint: o.checkpoint(),
 	}
 	if c.Passes == 0 && c.Steps == 0 {

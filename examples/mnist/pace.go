@@ -17,6 +17,7 @@ type pacer struct {
 	sample time.Duration   // least time of a sample
 	slow   slowdowns
 	index  int   // index of this peer
+	peers  int   // local peers
 	step   int64 // the current step
 	// due is the time at which the previous microbatch should have ended; zero before the first one
 	// of a step. Timers fire late. Waiting until due prevents these delays from adding up.
@@ -25,16 +26,16 @@ type pacer struct {
 
 // newPacer returns a pacer for the options. OnBegin and OnTrial of trainer.Hooks must call its begin.
 func newPacer(ctx context.Context, o options) *pacer {
-	return &pacer{ctx: ctx, sample: o.Pace, slow: o.Slow, index: localIndex()}
+	return &pacer{ctx: ctx, sample: o.Pace, slow: o.Slow, index: fromEnvironment("ELRUN_INDEX", 0), peers: fromEnvironment("ELRUN_NP", 1)}
 }
 
-// localIndex returns the index that elrun gave this peer; 0 without elrun.
-func localIndex() int {
-	index, err := strconv.Atoi(os.Getenv("ELRUN_INDEX"))
+// fromEnvironment returns a number that elrun gave this peer; otherwise without elrun.
+func fromEnvironment(name string, otherwise int) int {
+	n, err := strconv.Atoi(os.Getenv(name))
 	if err != nil {
-		return 0
+		return otherwise
 	}
-	return index
+	return n
 }
 
 // begin records the step that is computed next.
@@ -63,7 +64,7 @@ func (p *pacer) slowed(m trainer.Model) trainer.Model {
 // length returns the time that a microbatch has to take, given the time that it took to compute.
 func (p *pacer) length(samples int, computed time.Duration) time.Duration {
 	least := time.Duration(samples) * p.sample
-	length := float64(max(least, computed)) * p.slow.factor(p.index, p.step)
+	length := float64(max(least, computed)) * p.slow.factor(p.index, p.peers, p.step)
 	return time.Duration(min(length, math.MaxInt64/2))
 }
 

@@ -24,15 +24,42 @@ func TestSlowdowns(t *testing.T) {
 	}{
 		{0, 1, 4}, {0, 1e9, 4}, {1, 150, 1}, {2, 99, 1}, {2, 100, 1.5}, {2, 149, 1.5}, {2, 150, 3}, {2, 200, 3}, {2, 201, 2},
 	} {
-		if got := s.factor(c.index, c.step); got != c.want {
+		if got := s.factor(c.index, 3, c.step); got != c.want {
 			t.Errorf("peer %d in step %d takes %v times as long, want %v", c.index, c.step, got, c.want)
+		}
+	}
+}
+
+// In each step one peer is slow, and each peer is slow about equally often.
+func TestARandomPeerIsSlow(t *testing.T) {
+	var s slowdowns
+	if err := s.UnmarshalText([]byte("random:5@2")); err != nil {
+		t.Fatal(err)
+	}
+	const peers, steps = 4, 4000
+	times := make([]int, peers)
+	for step := int64(1); step <= steps; step++ {
+		slow := 0
+		for i := range peers {
+			if s.factor(i, peers, step) == 5 {
+				times[i]++
+				slow++
+			}
+		}
+		if want := min(1, int(step-1)); slow != want {
+			t.Fatalf("step %d: %d peers are slow, want %d", step, slow, want)
+		}
+	}
+	for i, n := range times {
+		if n < steps/peers*8/10 || n > steps/peers*12/10 {
+			t.Errorf("peer %d is slow in %d of %d steps", i, n, steps)
 		}
 	}
 }
 
 func TestSlowdownErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "no colon", "3": "no colon", "0:2,": "no colon", "x:2": `peer "x"`, "-1:2": `peer "-1"`, "0:": `factor ""`,
+		"": "no colon", "3": "no colon", "any:2": `peer "any"`, "0:2,": "no colon", "x:2": `peer "x"`, "-1:2": `peer "-1"`, "0:": `factor ""`,
 		"0:0.5": `factor "0.5"`, "0:nan": `factor "nan"`, "0:inf": `factor "inf"`, "0:2@": `step ""`, "0:2@0": `step "0"`,
 		"0:2@5-": `step ""`, "0:2@5-4": "at least 5", "0:2@5-6-7": `step "6-7"`,
 	} {
@@ -45,7 +72,7 @@ func TestSlowdownErrors(t *testing.T) {
 }
 
 func FuzzSlowdown(f *testing.F) {
-	for _, text := range []string{"0:4", "2:1.5@100-200", "1:2@7", "0:1e300@1-1", "", ":@-"} {
+	for _, text := range []string{"0:4", "2:1.5@100-200", "random:5@3", "1:2@7", "0:1e300@1-1", "", ":@-"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -53,7 +80,7 @@ func FuzzSlowdown(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if s.index < 0 || !(s.factor >= 1) || s.first < 1 || s.last < s.first {
+		if s.index < randomPeer || !(s.factor >= 1) || s.first < 1 || s.last < s.first {
 			t.Fatalf("%q gives %+v", text, s)
 		}
 		if again, err := parseSlowdown(s.String()); err != nil || again != s {

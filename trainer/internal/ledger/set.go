@@ -24,6 +24,9 @@ func (s Set) Has(k int) bool { return k >= 0 && k/64 < len(s) && s[k/64]>>(k%64)
 // Add adds k to the set. It panics if there is no room for k.
 func (s Set) Add(k int) { s[k/64] |= 1 << (k % 64) }
 
+// Remove removes k from the set. It panics if there is no room for k.
+func (s Set) Remove(k int) { s[k/64] &^= 1 << (k % 64) }
+
 // Len returns the number of microbatches in the set.
 func (s Set) Len() int {
 	n := 0
