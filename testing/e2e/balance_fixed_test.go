@@ -66,7 +66,7 @@ func fixedCosts(ctx context.Context) error {
 	m := &costly{param: make([]float32, 1)}
 	return errors.Join(trainer.Run(ctx, g, m.trained(), trainer.Config{
 		Samples: fixedTask * int(steps), GlobalBatch: fixedTask, Microbatch: 1, Steps: steps, Seed: 1,
-		Optimizer: optim.SGD{}, Schedule: optim.Constant(0.001), Hooks: trainer.Hooks{OnBegin: m.begin},
+		Optimizer: optim.SGD{}, Schedule: optim.Constant(0.001), Balancing: trainer.Balancing{Steal: trainer.StealOff}, Hooks: trainer.Hooks{OnBegin: m.begin},
 	}), g.Close())
 }
 

@@ -65,10 +65,11 @@ func newTrial(t *testing.T) *trial {
 	return tr
 }
 
-// train runs a job to its end, checks its log, and returns the log's contents.
+// train runs a job to its end, checks its log, and returns the log's contents. Peers compute the shares that
+// the policy gives them: nobody steals.
 func (tr *trial) train(t *testing.T, peers int, args ...string) *trained {
 	t.Helper()
-	r := tr.run(t, peers, slices.Concat(tr.wrapper, []string{tr.program, "--data", tr.data, "--model", "softmax"}, args))
+	r := tr.run(t, peers, slices.Concat(tr.wrapper, []string{tr.program, "--data", tr.data, "--model", "softmax", "--steal", "off"}, args))
 	policy := ""
 	if at := slices.Index(args, "--balance"); at >= 0 {
 		policy = args[at+1]
