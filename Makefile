@@ -49,7 +49,7 @@ LONG = -run=^TestKill ./trainer
 THIN    = ^TestMatrixInMemory$$/^n=[678]$$|^TestSelectionOfLongVectors$$/^n=[46789]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestLostHostIsOut$$/.*/.*/^seed_[23]$$|^TestPausedHostStays$$/.*/^seed_[2-5]$$|^Test(AutoIsNearBest|EvaluatorCost|Soak|Schedules|QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
 THINNED = ./collective ./transport/p2p ./testing/simnet ./testing/e2e ./testing/netchaos ./testing/chaos
 
-.PHONY: help build data run check test test-long race lint fuzz bench figures bench-peers bench-peers-short bench-train planted sim recording balance-report scale model chaos soak schedules differential k8s dist deb clean
+.PHONY: help build mnist data run check test test-long race lint fuzz bench figures bench-peers bench-peers-short bench-train planted sim recording balance-report scale model chaos soak schedules differential k8s dist deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -68,12 +68,15 @@ build: ## bin/elrun and the examples bin/mnist, bin/hello, bin/ownloop, bin/tens
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/cocoa ./examples/cocoa
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/topics ./examples/topics
 
-data: ## MNIST into data/mnist; and into data, if there is npm, a table for bin/cocoa and a text for bin/topics
+# All but the examples that have data of their own need only this.
+mnist:
 	@GO="$(GO)" scripts/mnist.sh data/mnist
+
+data: mnist ## MNIST into data/mnist; and into data, if there is npm, a table for bin/cocoa and a text for bin/topics
 	@scripts/npmdata.sh data
 
 # It builds only what it runs.
-run: data ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
+run: mnist ## train MNIST on 4 local peers (N=4, ARGS for bin/mnist)
 	@mkdir -p bin
 	@echo "building bin/elrun and bin/mnist; the first time takes some minutes"
 	@CGO_ENABLED=0 $(GO) build -buildvcs=false -o bin/ ./cmd/elrun ./examples/mnist
@@ -83,19 +86,19 @@ check: ## what one runs all day: lint, and the tests of packages that differ fro
 	@CGO_ENABLED=0 $(GO) run ./scripts/check -base='$(BASE)' -skip='$(COSTLY)' -thin='$(THIN)'
 
 # Lint vets the tests, too.
-test: data ## all tests but make lint and make test-long, and a summary
+test: mnist ## all tests but make lint and make test-long, and a summary
 	@export GO="$(GO)" CGO_ENABLED=0; failed=0; listed=$$($(GO) list $(PACKAGES)) || exit 1; \
 		packages=$$(echo "$$listed" | grep -v '/internal/lint$$') || { echo "make test: PACKAGES names no tests but those of make lint: run make lint" >&2; exit 1; }; \
 		(cd scripts/figures && ../gotest.sh -vet=off ./...) || failed=1; \
 		scripts/gotest.sh -vet=off -p $(AT_ONCE) -timeout $(TIMEOUT) -skip='$(THIN)' $$packages || failed=1; exit $$failed
 
-test-long: data ## the tests that make test thins out, in minutes (chaos, soak and k8s take hours)
+test-long: mnist ## the tests that make test thins out, in minutes (chaos, soak and k8s take hours)
 	@export GO="$(GO)" CGO_ENABLED=0; failed=0; \
 		scripts/gotest.sh -count=1 -vet=off -p $(AT_ONCE) -timeout $(TIMEOUT) -run='$(THIN)' $(THINNED) || failed=1; \
 		scripts/gotest.sh -count=1 -vet=off -timeout $(TIMEOUT) $(LONG) -long || failed=1; \
 		scripts/gotest.sh -count=1 -vet=off -timeout $(TIMEOUT) -run='^TestSimulation$$' ./launch/internal/job -seeds=100000 || failed=1; exit $$failed
 
-race: data ## the tests under the race detector; needs a C compiler
+race: mnist ## the tests under the race detector; needs a C compiler
 	@command -v $(CC) >/dev/null || { \
 		echo "make race: the race detector needs cgo, and cgo a C compiler: there is no $(CC); install one (Debian: apt-get install gcc libc6-dev) or name it, as in make race CC=clang" >&2; exit 1; }
 	@CC="$(CC)" CGO_ENABLED=1 $(GO) test -race -vet=off -p $(AT_ONCE) -timeout $(TIMEOUT) -skip='$(UNRACED)' $$($(GO) list $(PACKAGES) | grep -Ev '$(RACELESS)')
@@ -124,7 +127,7 @@ bench-peers-short: build figures ## the same with few calls on one host; fails o
 	@scripts/figures/bench-peers/install.sh
 	@bin/bench-peers --short
 
-bench-train: data ## training steps beside PyTorch, where PYTHON=python3 has torch: docs/benchmarks.md
+bench-train: mnist ## training steps beside PyTorch, where PYTHON=python3 has torch: docs/benchmarks.md
 	@CGO_ENABLED=0 $(GO) run ./scripts/bench-train --python "$(PYTHON)"
 
 planted: ## each small mistake of scripts/planted/testdata, and whether a test finds it
@@ -134,7 +137,7 @@ sim: ## membership and the life of a job in simulations, SEEDS=50000 of them
 	@CGO_ENABLED=0 $(GO) test -count=1 -run=TestSimulate -v ./elastic/member -seeds=$(SEEDS)
 	@CGO_ENABLED=0 $(GO) test -count=1 -run=TestSimulation -v ./launch/internal/job -seeds=$(SEEDS)
 
-recording: build data ## the picture in the README: a job with a kill and a join; docs/recording.svg
+recording: build mnist ## the picture in the README: a job with a kill and a join; docs/recording.svg
 	@$(GO) run ./scripts/recording record docs/recording.txt
 	@$(GO) run ./scripts/recording draw docs/recording.txt docs/recording.svg
 
@@ -162,7 +165,7 @@ differential: ## the collectives against Open MPI; needs mpicc and mpirun
 	@CGO_ENABLED=0 $(GO) test -count=1 -v ./testing/differential
 
 # The control plane is built once, in a quarter of an hour, and kept in the user's cache.
-k8s: build data ## jobs under the API server and controllers of Kubernetes: docs/hosts.md; as root, needs etcd
+k8s: build mnist ## jobs under the API server and controllers of Kubernetes: docs/hosts.md; as root, needs etcd
 	@CGO_ENABLED=0 $(GO) test -count=1 -timeout=5h -v -run=TestCluster ./testing/k8s -long
 
 # The bytes depend on the commit and on the version of Go alone. The version control stamp,

@@ -28,7 +28,7 @@ func (s *slowdowns) UnmarshalText(text []byte) error {
 	for _, part := range strings.Split(string(text), ",") {
 		one, err := parseSlowdown(part)
 		if err != nil {
-			return fmt.Errorf("%q is not I:F[@S[-E]]: %w", part, err)
+			return fmt.Errorf("%q is not I:F[@S[-E]] or random:F: %w", part, err)
 		}
 		all = append(all, one)
 	}
