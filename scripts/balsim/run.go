@@ -15,6 +15,7 @@ type Run struct {
 	Best     []int64 // what Took would be with the shares of Foresight
 	Forecast [][]int64
 	Whys     []string
+	Stolen   []int // microbatches that peers took from each other in the step; nil without stealing
 }
 
 // Simulate lets a policy assign the shares of all steps of a trace. The policy only gets the times
@@ -115,6 +116,18 @@ func Spread(times []int64) int64 {
 		sum += t
 	}
 	return (slices.Max(times) - slices.Min(times)) * 1000 * int64(len(times)) / sum
+}
+
+// Moved returns the stolen microbatches in thousandths of all microbatches of the run.
+func (r *Run) Moved() int64 {
+	var stolen, all int64
+	for s, shares := range r.Shares {
+		for _, b := range shares {
+			all += int64(b)
+		}
+		stolen += int64(r.Stolen[s])
+	}
+	return stolen * 1000 / all
 }
 
 // Excess returns by how much the Spread of the noise-free times with these shares exceeds the Spread with the best shares, in

@@ -26,6 +26,15 @@ func TestDocsAreCurrent(t *testing.T) {
 	if !bytes.Equal(text, docs) {
 		t.Error("docs/balancing.md is out of date: run make balance-report")
 	}
+	lineage, err := os.ReadFile("../../../docs/lineage.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "Gradient codes reach ")
+	why, _, _ := strings.Cut(rest, "\n")
+	if !strings.Contains(strings.Join(strings.Fields(string(lineage)), " "), why) {
+		t.Errorf("docs/lineage.md does not say that gradient codes reach %s", why)
+	}
 	plotted, err := traces("../../..", plotPeers, 1)
 	if err != nil {
 		t.Fatal(err)
