@@ -357,6 +357,23 @@ func TestWhereNothingIsStolen(t *testing.T) {
 	}
 }
 
+// Where nothing can be stolen, a try allocates nothing.
+func TestNothingIsAllocated(t *testing.T) {
+	q := &steal.Queue{Allowed: true, FirstCall: firstOf, Now: func() int64 { return 0 }}
+	q.Enter([]int{0, 1, 2}, 0, place{}, nil)
+	shares, calls, held := []ledger.Set{{3}, {4}, {8}}, [][]int{{0}, {1}}, ledger.Set{3}
+	try := func() {
+		q.Open(shares, calls, 1)
+		for last := false; !last; {
+			_, last, _ = q.Next(0)
+		}
+		q.Report(held)
+	}
+	if n := testing.AllocsPerRun(10, try); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 // What a rank that is gone may have computed includes the shares of its host, and no others.
 func TestSuspects(t *testing.T) {
 	q := &steal.Queue{Allowed: true}
