@@ -53,7 +53,8 @@
 //
 // # Calls of a program
 //
-// A training program needs [Init], and [Launched] if it prints its result itself. [Run] with
+// A training program needs [Init], and [Launched] if it prints its result itself. For a program in
+// another language a [Sidecar] is the peer ([InitFor]). [Run] with
 // [Options] is the launcher; [Find] returns a [Job], which has the calls behind elrun status, scale,
 // stop and ticket. [NewProgram], [Serve] and [Program.Main] describe services and tasks beside the
 // peers.
@@ -85,7 +86,8 @@ package launch
 // The socket carries JSON messages, one a line:
 //
 //	peer      hello    its ID and addresses; renew when it has a new ID. A second hello with
-//	                   another ID comes from a further program of the same command
+//	                   another ID comes from a further program of the same command. A sidecar
+//	                   adds the process ID of its program
 //	launcher  start    to all peers when all have said hello: the members of the first view, in
 //	                   the order of ranks, the launcher's public key and the options of the
 //	                   group. A later peer gets it at once, with members that it may ask and the
@@ -109,8 +111,8 @@ package launch
 //	          scale    a request for another number of peers, in the job or on a host
 //
 // A peer that sees the end of the socket knows that the launcher died: it leaves its group, and
-// 1.5 s later it exits with status 1 if the program has not ended. Nothing else in this package
-// exits the process. A program that never calls Init gets SIGTERM on Linux when its launcher dies.
+// 1.5 s later it exits with status 1 if the program has not ended. A sidecar exits with status 1 when
+// its program ends. Nothing else in this package exits the process. A program that never calls Init gets SIGTERM on Linux when its launcher dies.
 //
 // # Goroutines
 //

@@ -36,6 +36,30 @@ func ExampleInit() {
 	// Output: 1 peers, sum of the ranks 0
 }
 
+// A sidecar is a peer for the process that has started it, which computes the steps.
+func ExampleInitFor() {
+	ctx := context.Background()
+	program, err := launch.NewSidecar(os.Getppid())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	g, err := launch.InitFor(ctx, program)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer g.Close()
+	s, err := g.Sessions().Next(ctx, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(s.Comm.Size(), "peers")
+	program.Close() // the program has its result, and may end
+	// Output: 1 peers
+}
+
 // A program refuses to run alone.
 func ExampleLaunched() {
 	if !launch.Launched() {

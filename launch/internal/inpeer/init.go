@@ -18,11 +18,17 @@ import (
 
 // Init is launch.Init.
 func Init(ctx context.Context) (*elastic.Group, error) {
-	return InitAs(ctx, func(context.Context, *Link) error { return nil })
+	return initialize(ctx, nil, nil)
 }
 
 // InitAs is Init with a function that is called first if there is a launcher.
 func InitAs(ctx context.Context, first func(ctx context.Context, a *Link) error) (*elastic.Group, error) {
+	return initialize(ctx, nil, first)
+}
+
+// initialize is Init of this process, or InitFor of a sidecar. It calls the function first, if there is
+// one and a launcher.
+func initialize(ctx context.Context, s *Sidecar, first func(ctx context.Context, a *Link) error) (*elastic.Group, error) {
 	env, launched, err := wire.ParseEnvironment(os.LookupEnv)
 	if err != nil {
 		return nil, err
@@ -33,7 +39,7 @@ func InitAs(ctx context.Context, first func(ctx context.Context, a *Link) error)
 	if env.Node != "" {
 		return nil, fmt.Errorf("launch: node %s is no peer: only the function of a Program's peers has a group", env.Node)
 	}
-	a, err := OpenLink(env.FD)
+	a, err := s.openLink(env.FD)
 	if err != nil {
 		return nil, err
 	}
@@ -42,10 +48,12 @@ func InitAs(ctx context.Context, first func(ctx context.Context, a *Link) error)
 	// The death of the launcher cancels the join, with ErrLauncher as the cause.
 	stop := context.AfterFunc(a.LauncherGone, func() { cancel(ErrLauncher) })
 	defer stop()
-	p := &peer{a: a, env: env, admission: newAdmission(env.Job), passes: newPasses()}
+	p := &peer{a: a, env: env, sidecar: s, admission: newAdmission(env.Job), passes: newPasses()}
 	a.watchFound(p.found.add)
-	if err := first(ctx, a); err != nil {
-		return nil, errors.Join(fmt.Errorf("launch: join job %s: %w", env.Job, err), a.Close())
+	if first != nil {
+		if err := first(ctx, a); err != nil {
+			return nil, errors.Join(fmt.Errorf("launch: join job %s: %w", env.Job, err), a.Close())
+		}
 	}
 	g, err := p.join(ctx)
 	if err != nil {
@@ -70,8 +78,8 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.a.Close())
 	}
-	control, err := ctl.Serve(ctl.SocketName{Job: p.env.Job, Index: p.env.Index, PID: os.Getpid()},
-		ctl.Services{Status: p.status, Stop: ctl.Terminate, Grace: p.env.Grace, Scale: p.a.scale,
+	control, err := ctl.Serve(ctl.SocketName{Job: p.env.Job, Index: p.env.Index, PID: p.a.pid()},
+		ctl.Services{Status: p.status, Stop: p.sidecar.stop, Grace: p.env.Grace, Scale: p.a.scale,
 			Ticket: p.issue, Refresh: p.refresh, Revoke: p.admission.revoke, Kick: p.admission.kick, Bury: p.admission.bury})
 	signals := newSignals()
 	closers := []io.Closer{signals, p.a}

@@ -16,6 +16,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/shm"
+	"github.com/elrun/elrun/launch/internal/proc"
 	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/launch/spec"
 )
@@ -54,6 +55,8 @@ type Link struct {
 	// launcher's death.
 	pipe *wire.Pipe
 	exit func(int) // os.Exit, replaced in tests
+	// program is the process for which this one acts; nil if this process is the program.
+	program *proc.Foreign
 
 	answer       chan wire.Message // the answer to hello, and orders that arrive before watchOrders
 	out          *wire.Outbox
@@ -83,7 +86,10 @@ type Link struct {
 
 // OpenLink takes ownership of descriptor fd, the socket to the launcher. From then on child
 // processes of this process do not inherit the descriptor.
-func OpenLink(fd int) (*Link, error) {
+func OpenLink(fd int) (*Link, error) { return openLink(fd, nil, os.Exit) }
+
+// openLink is OpenLink for a program, which may be nil. exit ends this process after the launcher's death.
+func openLink(fd int, program *proc.Foreign, exit func(int)) (*Link, error) {
 	// Check the descriptor before any change to it: if it is no launcher's socket, another part of
 	// this process owns it.
 	if addr, err := syscall.Getsockname(fd); err != nil || !isUnix(addr) {
@@ -96,7 +102,9 @@ func OpenLink(fd int) (*Link, error) {
 		return nil, fmt.Errorf("launch: open %s=%d: %w", wire.EnvFD, fd, err)
 	}
 	_ = f.Close() // conn has a duplicate
-	return newLink(&wire.WordConn{UnixConn: conn.(*net.UnixConn)}, os.Exit), nil
+	a := newLink(&wire.WordConn{UnixConn: conn.(*net.UnixConn)}, exit)
+	a.program = program
+	return a, nil
 }
 
 // isUnix reports whether addr is the address of a Unix socket.
@@ -125,7 +133,7 @@ func (l *Link) Hello(ctx context.Context, job string, self elastic.Member) (wire
 	l.reducer = newReducer(job, self)
 	l.mu.Unlock()
 	l.passWord()
-	l.Post(wire.Message{Hello: &self}, wire.Result)
+	l.greet(self)
 	select {
 	case m := <-l.answer:
 		switch {
@@ -135,7 +143,7 @@ func (l *Link) Hello(ctx context.Context, job string, self elastic.Member) (wire
 			return wire.StartOrder{}, fmt.Errorf("%w: %s", ErrLauncher, cmp.Or(m.Abort, "it has no job for this peer"))
 		}
 		l.mu.Lock()
-		l.reducer.self.Launcher, l.reducer.self.PID = m.Start.PID, os.Getpid()
+		l.reducer.self.Launcher, l.reducer.self.PID = m.Start.PID, l.pid()
 		l.mu.Unlock()
 		return *m.Start, nil
 	case <-l.LauncherGone.Done():
@@ -143,6 +151,23 @@ func (l *Link) Hello(ctx context.Context, job string, self elastic.Member) (wire
 	case <-ctx.Done():
 		return wire.StartOrder{}, fmt.Errorf("wait for the other peers: %w", context.Cause(ctx))
 	}
+}
+
+// greet says hello.
+func (l *Link) greet(self elastic.Member) {
+	m := wire.Message{Hello: &self}
+	if l.program != nil {
+		m.For = l.program.PID
+	}
+	l.Post(m, wire.Result)
+}
+
+// pid returns the process that people know as the peer.
+func (l *Link) pid() int {
+	if l.program != nil {
+		return l.program.PID
+	}
+	return os.Getpid()
 }
 
 // renew tells the launcher the new identity of this peer.

@@ -22,9 +22,10 @@ import (
 // peer is the state of this process as a member of its job: its identity on the network, which may
 // change, and its knowledge of the other members.
 type peer struct {
-	a     *Link
-	env   wire.Environment
-	order wire.StartOrder // the launcher's answer to hello
+	a       *Link
+	env     wire.Environment
+	sidecar *Sidecar        // nil if this process is the program
+	order   wire.StartOrder // the launcher's answer to hello
 	// knownAlive is the member that has just admitted this peer, and so is alive; nil once contacts has
 	// returned it.
 	knownAlive []elastic.Member
@@ -302,7 +303,7 @@ func (p *peer) handleOrder(g *elastic.Group, m wire.Message) {
 				p.mu.Lock()
 				self := p.id.ep.Self
 				p.mu.Unlock()
-				p.a.Post(wire.Message{Hello: &self}, wire.Result)
+				p.a.greet(self)
 			}
 		}()
 	case m.Start != nil && len(m.Start.Peers) > 0:

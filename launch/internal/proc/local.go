@@ -47,7 +47,8 @@ type Local struct {
 	files   [2]*os.File    // read ends of its output, by target
 	stdin   io.WriteCloser // pipe to its standard input, which the end of the process closes; may be nil
 	orphans *ChildReaper   // records the children of this launcher; may be nil
-	Peer    *os.Process    // the process that said hello; nil if unknown or the same as Cmd
+	Peer    *os.Process    // the process that said hello, or for which its sidecar said it; nil if unknown, or the same as Cmd and without a sidecar
+	sidecar atomic.Bool    // a sidecar has said hello last
 	Words   *shm.WordWatch // watches the words of the programs; nil for none
 	Watched atomic.Bool    // the program that has said hello last is watched
 	exited  chan struct{}  // closed when the process has ended
@@ -156,7 +157,7 @@ func (l *Local) Signal(sig syscall.Signal) { _ = syscall.Kill(-l.Cmd.Process.Pid
 
 // SetPID implements Process.
 func (l *Local) SetPID(pid int) {
-	if pid > 0 && pid != l.Cmd.Process.Pid {
+	if pid > 0 && (pid != l.Cmd.Process.Pid || l.sidecar.Load()) {
 		l.Peer, _ = os.FindProcess(pid) // nil if it has ended
 	}
 }
@@ -296,8 +297,10 @@ func readOutput(f *os.File, t wire.Target, to Receiver) {
 func (l *Local) hello(m wire.Message, pid int) {
 	word := l.takeWord()
 	l.Watched.Store(word != nil) // before the answer to hello
-	id := m.Hello.ID
-	l.to.Message(m, pid)
+	id, program := m.Hello.ID, l.senders.principal(m.For)
+	l.sidecar.Store(program != pid)
+	m.For = 0
+	l.to.Message(m, program)
 	if word == nil {
 		return
 	}

@@ -11,11 +11,12 @@ import (
 	"github.com/elrun/elrun/elastic"
 )
 
-// stat has two fields of /proc/PID/stat of a process or a thread: the state, a letter, and the
-// start time in clock ticks since boot, as text.
+// stat has some fields of /proc/PID/stat of a process or a thread. A text with fewer fields leaves
+// the later ones zero.
 type stat struct {
-	state byte
-	start string // "" if the text has fewer fields
+	state  byte // a letter
+	parent int
+	start  string // start time in clock ticks since boot
 }
 
 // readStat reads the file stat in dir, a folder such as /proc/PID. ok is false if that fails.
@@ -27,8 +28,11 @@ func readStat(dir string) (s stat, ok bool) {
 	return parseStat(text)
 }
 
-// startField is the index of the start time in the fields after the name.
-const startField = 19
+// Indices of the fields after the name.
+const (
+	parentField = 1
+	startField  = 19
+)
 
 // parseStat parses "pid (name) state ...", where the name may contain brackets.
 func parseStat(text []byte) (s stat, ok bool) {
@@ -43,6 +47,9 @@ func parseStat(text []byte) (s stat, ok bool) {
 		return stat{}, false
 	}
 	s.state = fields[0][0]
+	if len(fields) > parentField {
+		s.parent, _ = strconv.Atoi(string(fields[parentField])) // 0 is no process
+	}
 	if len(fields) > startField {
 		s.start = string(fields[startField])
 	}

@@ -1,10 +1,13 @@
 package proc
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,4 +86,44 @@ func (s *senders) drop() {
 	if f := s.take(); f != nil {
 		_ = f.Close() // nothing was written
 	}
+}
+
+// sidecars bounds the number of processes between a program and its sidecar, such as shells.
+const sidecars = 16
+
+// principal returns the process for which the sender of the last data says hello. named is the ID of that
+// process as the sender sees it, perhaps in another namespace of process IDs. It is the sender or an
+// ancestor of it; for any other name the sender speaks for itself.
+func (s *senders) principal(named int) int {
+	pid := s.last
+	for range sidecars {
+		if named == 0 || pid <= 1 {
+			break
+		}
+		if innermost(pid) == named {
+			return pid
+		}
+		at, ok := readStat("/proc/" + strconv.Itoa(pid))
+		if !ok {
+			break
+		}
+		pid = at.parent
+	}
+	return s.last
+}
+
+// innermost returns the ID of a process in the innermost namespace that it is in; 0 if unknown.
+func innermost(pid int) int {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		return 0
+	}
+	_, rest, found := bytes.Cut(text, []byte("\nNSpid:"))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	ids := bytes.Fields(line)
+	if !found || len(ids) == 0 { // a kernel without such namespaces
+		return pid
+	}
+	id, _ := strconv.Atoi(string(ids[len(ids)-1])) // 0 is no process
+	return id
 }

@@ -24,7 +24,7 @@ const (
 )
 
 // Message is a line of JSON between launcher and peer, or between launcher and agent. Exactly one field is
-// set beside To and PID: its name is the kind of the message. Between launcher and peer the order is
+// set beside To, PID and For: its name is the kind of the message. Between launcher and peer the order is
 //
 //	peer        hello ................ any of event, leaving, suspect, scale, retry, known, renew .. (end)
 //	launcher          ... start, finished or abort ... any of dead, scaled, decision, finished, pass, found, again .................... (end: it died)
@@ -41,6 +41,9 @@ type Message struct {
 	To int `json:"i,omitempty"`
 	// PID is the process that sent a message of a peer; only from agents.
 	PID int `json:"pid,omitempty"`
+	// For is the process for which the sender of a hello acts, as the sender sees process IDs; 0 for the
+	// sender itself. It is an ancestor of the sender, which is its sidecar.
+	For int `json:"for,omitempty"`
 	Order
 	Report
 
@@ -214,7 +217,7 @@ func countSet(of any) (n int) {
 // relies on is bounded.
 func (m Message) check() error {
 	kinds := m
-	kinds.To, kinds.PID = 0, 0
+	kinds.To, kinds.PID, kinds.For = 0, 0, 0
 	set := countSet(kinds)
 	for _, members := range m.members() {
 		if err := checkMembers(members); err != nil {
@@ -227,6 +230,8 @@ func (m Message) check() error {
 		return fmt.Errorf("%d fields, want one: use the same version of elrun everywhere", set)
 	case m.To < 0 || m.To >= spec.MaxPeers+spec.MaxNodes:
 		return fmt.Errorf("peer %d, want 0 to %d", m.To, spec.MaxPeers+spec.MaxNodes-1)
+	case m.For < 0:
+		return fmt.Errorf("hello for process %d", m.For)
 	case m.Start != nil && len(m.Start.Pass) != 0 && len(m.Start.Pass) != passSize:
 		return fmt.Errorf("the launcher's signature of the peer's ID has %d bytes, want %d", len(m.Start.Pass), passSize)
 	case m.Start != nil && len(m.Start.HostKey) != 0 && len(m.Start.HostKey) != p2p.HostKeySize:

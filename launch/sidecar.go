@@ -1,0 +1,36 @@
+package launch
+
+import (
+	"context"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch/internal/inpeer"
+)
+
+// Sidecar is this process as a peer on behalf of another process, the program, which may be in any
+// language. The launcher starts the program, and the program starts the sidecar, with its own
+// environment and the open descriptor of ELRUN_FD, which the program then closes.
+// docs/internals/sidecar.md has the protocol. Its methods are safe for concurrent use.
+type Sidecar struct{ of *inpeer.Sidecar }
+
+// NewSidecar makes this process the sidecar of the running program with the process ID pid. From now on
+// the end of the program ends this process at once, with status 1, so that the other peers take it for
+// dead. SIGINT has no effect on this process, as a terminal sends it to the program, too.
+func NewSidecar(pid int) (*Sidecar, error) {
+	s, err := inpeer.NewSidecar(pid)
+	if err != nil {
+		return nil, err
+	}
+	return &Sidecar{s}, nil
+}
+
+// Close ends the watch over the program: its end is no death from now on. The sidecar calls Close when
+// the program has all that it needs, before the Close of the group. It may be called again.
+func (s *Sidecar) Close() { s.of.Close() }
+
+// InitFor is Init for the program of a sidecar. Launcher and people know the program as the peer: its
+// process ID is in elrun status, the launcher waits for its end and reports its exit status, and the
+// program gets the signals of the launcher and of elrun stop. It passes SIGTERM on to the sidecar, where
+// the signal has the effect that it has after Init. When the launcher dies the group leaves, and 1.5 s
+// later the sidecar kills the program and ends. Without a launcher the group has this peer alone.
+func InitFor(ctx context.Context, s *Sidecar) (*elastic.Group, error) { return s.of.Init(ctx) }
