@@ -77,6 +77,20 @@ type Shares struct {
 // Name returns "shares".
 func (Shares) Name() string { return "shares" }
 
+// Growth reports that the batch is larger from the step Event.Step on. One member of each launcher
+// emits it.
+type Growth struct {
+	Old int `json:"old"` // samples of a full step before
+	New int `json:"new"`
+	// NoiseScale is the gradient noise scale in samples by which the batch grew.
+	NoiseScale float64 `json:"noise_scale"`
+	// Gain is the factor by which the learning rate is larger than that of the schedule.
+	Gain float64 `json:"gain"`
+}
+
+// Name returns "growth".
+func (Growth) Name() string { return "growth" }
+
 // Order reports the order of the ranks in the ring from the step Event.Step on. One member of each
 // launcher emits it.
 type Order struct {

@@ -105,6 +105,8 @@ func decodeBody(name string, b []byte) (Body, error) {
 		return decode[Step](b)
 	case Shares{}.Name():
 		return decode[Shares](b)
+	case Growth{}.Name():
+		return decode[Growth](b)
 	case Order{}.Name():
 		return decode[Order](b)
 	case Lost{}.Name():

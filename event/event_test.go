@@ -19,6 +19,7 @@ func bodies() []Body {
 		View{Members: []string{"a", "b"}, Voters: []string{"a"}, Reason: "start"},
 		Step{Attempt: 1, Microbatches: [][2]int{{0, 3}}, ShareSamples: 48, Samples: 512, Loss: 0.25, Digest: "ff",
 			Recomputed: 1, ComputeMS: 1.5, CommMS: 2.5, StepMS: 4, PredictedMS: 2, Of: 100, GradNorm: 0.5, NoiseScale: 800},
+		Growth{Old: 128, New: 256, NoiseScale: 900.5, Gain: 2},
 		Shares{Old: []int{8, 8}, New: []int{12, 4}, Reason: "rank 1 is slow"},
 		Order{Order: []int{0, 2, 1}, Before: 2.5, After: 25, Reason: "a slow link"},
 		Lost{Who: "a", Cause: "reset", DetectMS: 3},

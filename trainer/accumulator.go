@@ -19,10 +19,11 @@ type accumulator interface {
 	// groups joins microbatches that may be computed together, and returns the groups. Each
 	// microbatch and each group is a list of samples.
 	groups(micros [][]int) [][]int
-	// collect returns a sink for the gradients of the given number of groups. The sink calls
+	// collect returns a sink for the gradients of a call with the given microbatches, which groups has
+	// joined. The sink calls
 	// ready(i, from) when the call of the model has completed the elements [from:] of parameter i.
 	// The elements are final if no later call adds to the contribution.
-	collect(groups int, ready func(i, from int)) sink
+	collect(micros []int, ready func(i, from int)) sink
 	// reduce starts the reduction of a bucket over all ranks. The contribution stays unchanged, so
 	// that the reduction can be repeated after a failure.
 	reduce(ctx context.Context, c bucketComm, b bucket) pending
@@ -90,7 +91,7 @@ func (f *floatAccumulator) clear(exact.Scale) {
 func (f *floatAccumulator) groups(micros [][]int) [][]int { return [][]int{slices.Concat(micros...)} }
 
 // collect lets the model add to the sums in place.
-func (f *floatAccumulator) collect(_ int, ready func(i, from int)) sink {
+func (f *floatAccumulator) collect(_ []int, ready func(i, from int)) sink {
 	return sink{f.own.views, func(_, i, from int) { ready(i, from) }, func() error { return nil }}
 }
 
@@ -166,6 +167,10 @@ type exactAccumulator struct {
 	peaks []exact.Peak
 	// left has, by microbatch and parameter, the length of the prefix that is not in the sums yet.
 	left [][]int
+	// first has the gradient of the first microbatch of the step, if this peer has computed it; nil if
+	// it is not needed. zero is its index in the present call, or -1.
+	first [][]float32
+	zero  int
 	// step has the peaks of all ranks, after the reduction.
 	step []exact.Peak
 }
@@ -201,10 +206,10 @@ func (e *exactAccumulator) groups(micros [][]int) [][]int { return micros }
 
 // collect quantises each gradient as soon as the model has completed it, so that the reduction of
 // that gradient can begin while the model computes the next gradient.
-func (e *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
+func (e *exactAccumulator) collect(micros []int, ready func(i, from int)) sink {
 	clear(e.bufs.staging.flat)
-	last := groups - 1
-	e.begin(groups)
+	last := len(micros) - 1
+	e.begin(micros)
 	var early error
 	// taken adds a part of a group's gradient to the sums. The sums of that part are final when the
 	// last group has added its gradient, so only calls for the last group reach ready.
@@ -234,9 +239,9 @@ func (e *exactAccumulator) collect(groups int, ready func(i, from int)) sink {
 	}}
 }
 
-// begin prepares for the given number of microbatches, none of which is in the sums.
-func (e *exactAccumulator) begin(micros int) {
-	e.left = e.left[:0]
+// begin prepares for a call with the given microbatches, none of which is in the sums.
+func (e *exactAccumulator) begin(micros []int) {
+	e.left, e.zero = e.left[:0], slices.Index(micros, 0)
 	for range micros {
 		var left []int
 		for _, v := range e.views {
@@ -262,6 +267,9 @@ func (e *exactAccumulator) take(k, i, from int, others bool) {
 	}
 	e.left[k][i] = from
 	part := e.bufs.staging.views[i][from:end]
+	if k == e.zero && e.first != nil {
+		copy(e.first[i][from:end], part)
+	}
 	e.peaks[i] = max(e.peaks[i], e.scale.Add(i, e.views[i][from:end], part))
 	if others {
 		clear(part)
@@ -348,3 +356,6 @@ func (b bothWaits) Wait(ctx context.Context) error {
 	}
 	return second
 }
+
+// square returns x*x.
+func square(x float64) float64 { return x * x }

@@ -344,9 +344,30 @@ func (a *arena) checkTries(t *testing.T, about string) {
 	}
 }
 
-// microbatches returns the number of microbatches of a step.
+// steps returns the number of steps of the job. A job whose batch grows has as many as its result tells.
+func (a *arena) steps() int64 {
+	if a.cfg.Growth.Max == 0 {
+		return a.cfg.Steps
+	}
+	for _, x := range a.actors {
+		if x.result != nil {
+			return x.result.Steps
+		}
+	}
+	return 0
+}
+
+// microbatches returns the number of microbatches of a step. If the batch grows, the reports of the step tell it.
 func (a *arena) microbatches(step int64) int {
 	c := a.cfg
+	if c.Growth.Max > 0 {
+		for _, e := range a.events.events {
+			if s, ok := e.Body.(event.Step); ok && e.Step == step {
+				return (s.Samples + c.Microbatch - 1) / c.Microbatch
+			}
+		}
+		return 1 // which the log does not have
+	}
 	perPass := int64((c.Samples + c.GlobalBatch - 1) / c.GlobalBatch)
 	left := c.Samples - int((step-1)%perPass)*c.GlobalBatch
 	return (min(left, c.GlobalBatch) + c.Microbatch - 1) / c.Microbatch
@@ -379,7 +400,7 @@ func (a *arena) ledger(t *testing.T, about string) {
 			note(part{c.Step, c.Peer}, c.Microbatches)
 		}
 	}
-	for step := int64(1); step <= a.cfg.Steps; step++ {
+	for step := int64(1); step <= a.steps(); step++ {
 		seen := make([]int, a.microbatches(step))
 		for p, ranges := range parts {
 			for _, r := range ranges {

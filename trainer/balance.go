@@ -30,6 +30,7 @@ type balance struct {
 
 	// State of the event log.
 	told  []int  // wanted, as last logged
+	batch int    // samples of a full step, as last logged; 0 at the start
 	cause string // reason for the next change of shares, if a new session causes it
 	// short is set if a short step lies between the last logged step and the open step.
 	short bool
@@ -183,7 +184,8 @@ func (b *balance) assignShares(s *elastic.Session, step int64) {
 // rank of each launcher logs, so that the event log of each launcher has one entry. logShares skips
 // the short step at the end of a pass, whose shares always differ from those of a full step.
 func (b *balance) logShares(s *elastic.Session, step int64) {
-	if b.plan.after(step-1) < b.plan.mostMicrobatches() {
+	b.logBatch(s, step)
+	if b.plan.after(step-1) < b.plan.fullMicrobatches(step) {
 		b.short = true
 		return
 	}
@@ -200,6 +202,21 @@ func (b *balance) logShares(s *elastic.Session, step int64) {
 		old = []int{} // the log has an empty list, not null
 	}
 	b.emit(s.View.Epoch, step, event.Shares{Old: old, New: b.told, Reason: why})
+}
+
+// logBatch logs that the batch has grown. A peer that has just begun or joined logs nothing, because
+// it does not know the batch before.
+func (b *balance) logBatch(s *elastic.Session, step int64) {
+	old, batch := b.batch, b.plan.walk().At(step).Batch
+	b.batch = batch
+	if old == 0 || old == batch {
+		return
+	}
+	b.cause = fmt.Sprintf("the batch has grown to %d samples", batch)
+	if isReporter(s) {
+		_, gain := b.plan.scheduled(step)
+		b.emit(s.View.Epoch, step, event.Growth{Old: old, New: batch, NoiseScale: b.plan.walk().At(step).Noise, Gain: gain})
+	}
 }
 
 // reason returns why the shares of a full step differ from the logged ones. The policy's reason

@@ -3,6 +3,9 @@ package trainer
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/elrun/elrun/loadbal"
 )
 
 func TestBalancingDefaults(t *testing.T) {
@@ -26,5 +29,30 @@ func TestBadBalancing(t *testing.T) {
 		if _, err := b.withDefaults(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want %q in it", b, err, want)
 		}
+	}
+}
+
+// If a peer had computed a part of its share before, the share does not measure the peer's speed.
+func TestMeasuredShares(t *testing.T) {
+	var b balance
+	if b.measured(3, 3, true, 30*time.Millisecond); b.micros != 30_000 || b.speed() != 100*loadbal.SpeedUnit {
+		t.Errorf("%d us, speed %d", b.micros, b.speed())
+	}
+	if b.measured(0, 2, true, 0); b.micros != 0 {
+		t.Errorf("%d us for an empty share", b.micros)
+	}
+	if b.measured(3, 3, false, time.Second); b.micros != 0 || b.speed() != 100*loadbal.SpeedUnit {
+		t.Errorf("%d us with a microbatch held, speed %d", b.micros, b.speed())
+	}
+	// A peer that has computed three microbatches of its six, because others have stolen the rest, would need twice the time for them.
+	if b.measured(6, 3, true, 30*time.Millisecond); b.micros != 60_000 || b.speed() != 100*loadbal.SpeedUnit {
+		t.Errorf("%d us after a theft, speed %d", b.micros, b.speed())
+	}
+	// One slow step in five does not change the speed.
+	for _, d := range []time.Duration{30, 30, 900, 30, 31, 29} {
+		b.measured(3, 3, true, d*time.Millisecond)
+	}
+	if got := b.speed(); got != 100*loadbal.SpeedUnit || len(b.speeds) != speedWindow {
+		t.Errorf("speed %d of the last %d steps", got, len(b.speeds))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/trainer/internal/growth"
 )
 
 // States and updates have the same format, with little-endian numbers:
@@ -37,8 +38,10 @@ type header struct {
 	Outcome   outcome
 	Exponents []int8 `json:",omitempty"` // of the scale of the next step; exact mode only
 	Digest    uint64 `json:",omitempty"` // of the parameters; only in a state
-	Sizes     []int  // elements of each parameter
-	Slots     int    // optimizer vectors for each parameter
+	// Growth is the growth of the batch up to the step of Outcome; nil if the batch does not grow.
+	Growth *growth.State `json:",omitempty"`
+	Sizes  []int         // elements of each parameter
+	Slots  int           // optimizer vectors for each parameter
 }
 
 // fits returns an error unless the vectors that h describes match the vectors of this job. want is

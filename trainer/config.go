@@ -37,13 +37,16 @@ type Config struct {
 	// GlobalBatch is the number of samples per step, over all peers. The last step of a pass has
 	// the remaining samples.
 	GlobalBatch int
+	// Growth lets the batch grow from GlobalBatch on; the zero value keeps it.
+	Growth Growth
 	// Microbatch is the unit of assignment in samples, and the largest call of the model unless its
 	// MaxSamples is larger; 0 means 16. Shares of many small microbatches follow the peers' speeds
 	// closely. Gradients are sent while the last call of the model runs. So if calls have one
 	// microbatch, and communication takes about as long as computing, few large microbatches make
 	// short steps.
 	Microbatch int
-	// Passes over the data, or else Steps, defines the end of the training.
+	// Passes over the data, or else Steps, defines the end of the training. With Growth a job takes as
+	// many samples as Steps steps without growth, up to the end of a step.
 	Passes int
 	Steps  int64
 	// Seed determines the order of the samples.
@@ -264,7 +267,7 @@ func (h Hooks) log(format string, args ...any) {
 // StepReport describes a stable step from the point of view of one peer.
 type StepReport struct {
 	Epoch    uint64 // in which the step was committed
-	Step, Of int64  // number of the step, from 1, and steps of the whole job
+	Step, Of int64  // number of the step, from 1, and steps of the whole job, which are fewer when the batch has grown
 	// Attempt is the number of the attempt, from 0. Exact mode repeats a step that does not fit its
 	// scale.
 	Attempt      int64
@@ -286,7 +289,7 @@ type StepReport struct {
 	Predicted time.Duration
 	// GradNorm is the Euclidean norm of the mean gradient over this peer's own samples.
 	// NoiseScale is the gradient noise scale (McCandlish et al., 2018), a batch size in samples,
-	// over about the last twenty measurements, at most a hundred batches; larger batches save few steps.
+	// over about the last twenty measurements, or fifty with Growth, at most a hundred batches; larger batches save few steps.
 	// Both are 0 where they are not known: if this peer learned of the commit from others; the norm for
 	// large models after some steps; and the noise scale if one peer computes the whole batch in one call of
 	// the model.
@@ -321,7 +324,8 @@ func (r Result) done() event.Done {
 }
 
 // TotalSteps returns the steps of the whole job, for schedules that depend on it: Steps, or the
-// steps of all passes. It is 0 if sizes are missing.
+// steps of all passes. With Growth the job takes fewer steps, but TotalSteps and the schedule count
+// those of GlobalBatch samples. It is 0 if sizes are missing.
 func (c Config) TotalSteps() int64 {
 	if c.Passes < 1 || c.Samples < 1 || c.GlobalBatch < 1 {
 		return c.Steps
@@ -351,6 +355,9 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("trainer: Optimizer or Schedule is nil: set both")
 	}
 	var err error
+	if c.Growth, err = c.Growth.withDefaults(c.GlobalBatch); err != nil {
+		return c, err
+	}
 	if c.Gradients, err = c.Gradients.withDefaults(); err != nil {
 		return c, err
 	}
@@ -375,6 +382,9 @@ const (
 	settingAudit      = "audit"
 	settingSteal      = "steal"
 )
+
+// settingGrowth is the name of the settings of growth, which only a job with growth has.
+const settingGrowth = "growth"
 
 // agreed lists the settings that must be equal at all members of a job, except
 // Config.Settings. Members compare names and values, not hashes, so that the error at a differing
@@ -402,6 +412,9 @@ func (c Config) agreed(p plan, l layout) []elastic.Setting {
 	}
 	if c.Balancing.Steal != StealAuto {
 		s = append(s, elastic.Setting{Name: settingSteal, Value: c.Balancing.Steal})
+	}
+	if c.Growth.Max > 0 {
+		s = append(s, elastic.Setting{Name: settingGrowth, Value: c.Growth.setting()})
 	}
 	// Exact mode requires equal bits, so the arithmetic of all peers must agree.
 	if c.Gradients.Exact {

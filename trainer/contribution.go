@@ -60,7 +60,7 @@ func (c *contribution) reset(step, attempt int64, scale exact.Scale, microbatche
 // contribution is invalid; otherwise all of the microbatches are in it.
 func (c *contribution) add(m Model, p stepPlan, micros []int, ready func(i, from int)) error {
 	l := newCall(m, p, micros, c.sums)
-	l.sink = c.sums.collect(len(l.groups), ready)
+	l.sink = c.sums.collect(l.micros, ready)
 	return c.take(l, l.run(m))
 }
 

@@ -24,9 +24,11 @@ import (
 // have decided.
 type decisions struct {
 	group  *elastic.Group
-	params [][]float32 // the model's memory
-	of     int64       // steps of the whole job
-	every  int64       // steps between two points; 0 for no points
+	params [][]float32  // the model's memory
+	of     func() int64 // returns the number of steps of the whole job, which falls when the batch grows
+	every  int64        // steps between two points; 0 for no points
+	// endsPass, if set, reports whether a point follows a step, in place of every.
+	endsPass func(step int64) bool
 	// show shows a point to the program. It returns false if the program leaves the loop.
 	show func(*Point) bool
 
@@ -134,7 +136,13 @@ func holder(all []pointReport) (rank int, everywhere bool) {
 
 // due reports whether a point follows a step. A point always follows the last step.
 func (d *decisions) due(step int64) bool {
-	return d.every > 0 && step > 0 && (step%d.every == 0 || step >= d.of)
+	if d.every == 0 || step <= 0 {
+		return false
+	}
+	if d.endsPass != nil && d.endsPass(step) || d.endsPass == nil && step%d.every == 0 {
+		return true
+	}
+	return step >= d.of()
 }
 
 // open begins the point after a step. It reports whether there is a point that is not concluded,
@@ -228,7 +236,7 @@ func (d *decisions) showPoint(ctx context.Context, s *elastic.Session) error {
 	if d.left {
 		return d.leftLoop(s)
 	}
-	p := &Point{Step: d.point.step, Of: d.of, decisions: d, ctx: ctx, session: s, idle: d.busy(s)}
+	p := &Point{Step: d.point.step, Of: d.of(), decisions: d, ctx: ctx, session: s, idle: d.busy(s)}
 	// A panic in the program must not leave the others waiting.
 	returned := false
 	defer func() {

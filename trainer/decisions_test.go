@@ -94,7 +94,7 @@ func TestWhereThereArePoints(t *testing.T) {
 		every, step int64
 		want        bool
 	}{{0, 10, false}, {3, 0, false}, {3, 3, true}, {3, 4, false}, {3, 6, true}, {3, 10, true}, {99, 10, true}, {99, 9, false}} {
-		d := decisions{every: c.every, of: 10}
+		d := decisions{every: c.every, of: func() int64 { return 10 }}
 		if got := d.due(c.step); got != c.want {
 			t.Errorf("every %d, step %d: %t", c.every, c.step, got)
 		}

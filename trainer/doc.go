@@ -69,7 +69,8 @@
 // The plain mode has the parameter, the own sum, the sum of all ranks, and the mean gradient of the
 // last step. Momentum adds one vector, Adam (and AdamW) two. With Model.Waits or Gradients.Delay the
 // next step begins early, so the parameter and the optimizer state are kept twice. Exact mode has
-// two integer sums besides the mean gradients of two steps. Compression adds two vectors of coding
+// two integer sums besides the mean gradients of two steps, and with Growth the gradient of a
+// microbatch. Compression adds two vectors of coding
 // errors. Local steps (package trainer/local) add the start of a path, a gradient, the sum of the
 // displacements, and 4 bytes for each vector of the inner optimizer; the columns are the optimizers
 // of the outer step.
@@ -167,8 +168,9 @@ package trainer
 // Otherwise the candidate is parked: it follows the job, and asks again later. An admitted candidate
 // starts with a share that suits its speed.
 //
-// The commit record also carries the gradient norm of every rank, from which noise.go estimates
-// the largest useful batch.
+// The commit record also carries the gradient norm of every rank, from which
+// trainer/internal/growth estimates the largest useful batch. With Config.Growth the batch grows by
+// this estimate: the list of its changes is part of the state, and the plan walks through it.
 //
 // # Data
 //

@@ -68,10 +68,11 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	if model.Whole && cfg.Gradients.Exact {
 		return nil, errors.New("trainer: Model.Whole and Gradients.Exact are both set: the result would depend on the shares; leave one of them out")
 	}
-	j := &job{group: group, cfg: cfg, plan: newPlan(cfg), guard: &guard{ended: func() error { return nil }}}
+	j := &job{group: group, cfg: cfg, guard: &guard{ended: func() error { return nil }}}
 	if j.step, err = newOpenStep(cfg, j.guard.of(model)); err != nil {
 		return nil, err
 	}
+	j.plan = j.step.plan
 	// Connect the parts, which have no references to each other: events go to the group, transitions
 	// of the state to the job.
 	emit := group.Sessions().Emit
@@ -82,11 +83,10 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	j.saver = newSaver(cfg, j.plan, j.agreed)
 	j.saver.emit, j.saver.busy = emit, group.Busy
 	j.reporter = reporter{plan: j.plan, told: cfg.Hooks.OnStep, emit: emit, digest: func(int64) string { return digestText(j.state.dueDigest()) }}
-	j.decisions = decisions{group: group, params: j.state.undo.params, of: j.plan.steps}
+	j.decisions = decisions{group: group, params: j.state.undo.params, of: j.plan.last}
 	if j.timings.policy, err = loadbal.New(cfg.Balancing.Policy); err != nil {
 		return nil, err
 	}
-	j.timings.microbatches = j.plan.mostMicrobatches()
 	j.step.reopen()
 	return j, nil
 }
@@ -115,7 +115,7 @@ func (j *job) run(ctx context.Context) (err error) {
 		j.step.reducer.giveUp("leaving", j.state.grads.applied.views)
 	}
 	if err != nil {
-		return fmt.Errorf("trainer: after step %d of %d: %w", j.state.committed(), j.plan.steps, err)
+		return fmt.Errorf("trainer: after step %d of %d: %w", j.state.committed(), j.plan.last(), err)
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ func firstView(s *elastic.Session) bool { return s.View.Parent == [32]byte{} }
 
 // finished reports whether no further step follows.
 func (j *job) finished() bool {
-	return j.state.committed() >= j.plan.steps || j.decisions.stopped
+	return j.state.committed() >= j.plan.last() || j.decisions.stopped
 }
 
 // endAlone ends a job at a peer that has committed the last step and gets no further session,
@@ -378,6 +378,7 @@ func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 	}
 	// The time for the early call of the next step counts for that step, not for this one.
 	j.step.work.comm, j.step.work.total = comm-t.following, time.Since(t.begun)+t.claimed-t.following
+	j.timings.microbatches = j.plan.fullMicrobatches(j.state.committed() + 1)
 	j.timings.publish(s.View, got.reports, got.exchange, j.step.work, j.step.balance.costs(), j.step.reducer.bytes())
 	if err := j.group.Sessions().Committed(j.state.committed()); err != nil {
 		return fmt.Errorf("after the commit of step %d: %w", j.state.committed(), err)

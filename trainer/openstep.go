@@ -11,6 +11,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/internal/growth"
 	"github.com/elrun/elrun/trainer/internal/ledger"
 	"github.com/elrun/elrun/trainer/internal/steal"
 	"github.com/elrun/elrun/trainer/optim"
@@ -32,8 +33,8 @@ type openStep struct {
 	reducer reducer
 	// balance divides the microbatches among the ranks of the session.
 	balance balance
-	noise   noise   // estimate of the noise scale
-	norm    float64 // norm of this peer's mean gradient, where the noise is measured
+	noise   growth.Noise // estimate of the noise scale
+	norm    float64      // norm of this peer's mean gradient, where the noise is measured
 	// queue has what this peer has not begun of its share, and what it steals from others.
 	queue steal.Queue
 	// audits checks the contributions of other members; nil without Gradients.Audit.
@@ -78,6 +79,9 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 		}
 		var own *exactAccumulator
 		own, grads = newExactAccumulator(l)
+		if o.plan.grown != nil {
+			own.first = l.vector().views
+		}
 		o.own.sums, o.audits = own, newAudits(cfg, m, own)
 	default:
 		o.own.sums, grads = newFloatAccumulator(l)
@@ -86,7 +90,13 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	o.reducer = reducer{layout: l, bucketBytes: cfg.Gradients.BucketBytes, sums: o.own.sums, coded: coded, log: cfg.Hooks.log}
 	o.reducer.links.bytes = o.reducer.bytes()
 	o.balance = balance{plan: o.plan, most: cfg.Balancing.MaxShare, pipelined: cfg.Gradients.Delay}
-	o.noise = newNoise(l.size(), coded.sparse())
+	// With a sparse coding the sum of a step contains parts of earlier gradients, which hide the noise.
+	if !coded.sparse() {
+		o.noise = growth.NewNoise(l.size(), o.plan.grown != nil)
+	}
+	if o.plan.grown != nil && !o.noise.Measures() {
+		return nil, fmt.Errorf("trainer: Growth and Compression %q are both set: a sparse coding hides the noise of the gradients; leave one of them out", cfg.Gradients.Compression)
+	}
 	// In an audit others compute a share again, which must not change meanwhile. A whole share is one call.
 	started := time.Now()
 	o.queue = steal.Queue{Now: func() int64 { return int64(time.Since(started)) }, FirstCall: firstCall,
@@ -208,7 +218,7 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 			if err := s.Comm.Err(); err != nil {
 				return err
 			}
-			if o.noise.due(t.plan.step) && o.own.samples > 0 && o.own.group == 0 {
+			if o.noise.Due(t.plan.step) && !o.firstOnly() && o.own.samples > 0 && o.own.group == 0 {
 				o.own.group, o.own.groupNorm = o.own.samples, o.own.sums.square()
 			}
 			return o.retries.begin(ctx, s, t.plan, micros)
@@ -306,7 +316,7 @@ func (o *openStep) readAhead(p stepPlan, rank int) {
 		}
 	}
 	needs := []need{{p, rest}}
-	if p.step < o.plan.steps {
+	if p.step < o.plan.last() {
 		next := o.plan.step(p.step + 1)
 		needs = append(needs, need{next, o.balance.sharesAhead(next.microbatches)[rank]})
 	}
@@ -340,17 +350,35 @@ func (o *openStep) report() rankReport {
 	mine := idleReport(o.state)
 	mine.samples, mine.loss, mine.fault = int64(o.own.samples), o.own.loss, o.own.fault()
 	mine.micros, mine.maxShare = o.balance.micros, int64(o.balance.most)
-	if o.noise.due(o.own.step) {
+	if o.noise.Due(o.own.step) {
 		all := o.own.sums.square()
 		o.norm = math.Sqrt(all) / float64(max(1, o.own.samples))
 		mine.group, mine.groupNorm = int64(o.own.group), o.own.groupNorm
-		if mine.group == 0 {
+		switch {
+		case o.firstOnly():
+			mine.group, mine.groupNorm = o.firstMicrobatch()
+		case mine.group == 0:
 			mine.group, mine.groupNorm = mine.samples, all
 		}
 	}
 	o.audits.tell(&mine)
 	mine.stolen = o.queue.Report(o.own.held)
 	return mine
+}
+
+// firstOnly reports whether the noise of a step is measured by its first microbatch. In exact mode with
+// growth it must not depend on the shares.
+func (o *openStep) firstOnly() bool { return o.plan.grown != nil && o.cfg.Gradients.Exact }
+
+// firstMicrobatch returns the samples of the first microbatch of the step, and the squared norm of the
+// sum of their gradients; 0 if this peer has not computed it.
+func (o *openStep) firstMicrobatch() (samples int64, norm float64) {
+	own, ok := o.own.sums.(*exactAccumulator)
+	if !ok || !o.own.held.Has(0) {
+		return 0, 0
+	}
+	p := o.plan.step(o.own.step)
+	return int64(p.samplesIn([][2]int{{0, 1}})), square(optim.Norm(own.first))
 }
 
 // conclude commits the step whose commit record is complete, or begins another attempt if the
@@ -382,20 +410,44 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 	switch mean := o.state.grads.staging.views; {
 	case o.cfg.Gradients.Clip > 0:
 		norm = optim.Clip(mean, o.cfg.Gradients.Clip)
-	case o.noise.due(p.step):
+	case o.noise.Due(p.step):
 		norm = optim.Norm(mean)
 	}
 	done := outcome{Step: p.step, Attempt: o.own.attempt, Epoch: s.View.Epoch, Peers: len(reports), Samples: samples, Loss: loss}
 	for rank, m := range s.View.Members {
 		done.Shares = append(done.Shares, share{m.ID, held[rank].Ranges()})
 	}
-	if err := o.state.commit(done, next); err != nil {
+	measured, grown := o.measure(p.step, reports, norm)
+	if err := o.state.commit(done, next, grown); err != nil {
 		return false, err
 	}
-	o.updateNoise(p.step, reports, norm)
+	o.noise.Averages, o.work.noiseScale = measured, measured.Scale()
+	if o.noise.Due(p.step) {
+		o.work.gradNorm = o.norm
+	}
 	o.balance.learn(reports, p.step+1, s.Rank)
 	o.balance.assignShares(s, p.step+1)
 	return true, nil
+}
+
+// measure returns the averages of the noise after a step that is about to be committed, from the norm
+// of its mean gradient, and with growth also the growth of the batch.
+func (o *openStep) measure(step int64, reports []rankReport, norm float64) (growth.Averages, *growth.State) {
+	measured := o.noise
+	if measured.Due(step) {
+		var groups growth.Groups
+		batch := int64(0)
+		for _, r := range reports {
+			batch += r.samples
+			groups.Add(r.group, r.groupNorm)
+		}
+		measured.Observe(groups, float64(batch), square(norm))
+	}
+	if o.plan.grown == nil {
+		return measured.Averages, nil
+	}
+	grown := o.plan.rule.After(*o.plan.grown, step, measured.Averages)
+	return measured.Averages, &grown
 }
 
 // holdings returns the microbatches that each rank has contributed to the open step. An error means
@@ -443,16 +495,6 @@ func totals(reports []rankReport) (samples int64, loss lossSum) {
 	return samples, loss
 }
 
-// updateNoise updates the noise scale with the gradient norms of a step that was just committed, if they are
-// due.
-func (o *openStep) updateNoise(step int64, reports []rankReport, norm float64) {
-	if o.noise.due(step) {
-		o.noise.observe(reports, square(norm))
-		o.work.gradNorm = o.norm
-	}
-	o.work.noiseScale = o.noise.scale()
-}
-
 // advance closes this step if it is the step of the outcome done, and opens the step after done.
 func (o *openStep) advance(done outcome) {
 	if o.own.step == done.Step {
@@ -460,6 +502,10 @@ func (o *openStep) advance(done outcome) {
 		o.reducer.coded.commit(counted)
 		o.work = work{step: done.Step, compute: o.own.compute, recomputed: o.own.recomputed, predicted: o.balance.target.predicted, stolen: o.queue.Stolen()}
 		o.work.sent, o.work.raw = o.reducer.coded.traffic()
+	}
+	// The noise decides the next growth, so all members have that of the state.
+	if o.plan.grown != nil {
+		o.noise.Averages = o.plan.grown.Noise
 	}
 	o.reopen()
 }
@@ -538,7 +584,7 @@ var errAnother = errors.New("the share of this peer has changed since the call b
 // lookAhead makes the first call of the step after step t, if that call may begin now. The
 // call runs finish, which ends step t, before it computes gradients.
 func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, finish func() error) {
-	if !overlaps(o.model, o.cfg.Gradients) || t.plan.step >= o.plan.steps {
+	if !overlaps(o.model, o.cfg.Gradients) || t.plan.step >= o.plan.last() {
 		return
 	}
 	u, next := o.state.undo, o.plan.step(t.plan.step+1)
@@ -587,7 +633,7 @@ func (o *openStep) follow(ctx context.Context, s *elastic.Session, t *try, l *ca
 	if o.next.failed != nil || o.next.plan.step != l.step || first == nil || !slices.Equal(first, l.micros) {
 		return errAnother
 	}
-	l.sink = o.own.sums.collect(len(l.groups), o.next.readyAt(o.queue.Begun()))
+	l.sink = o.own.sums.collect(l.micros, o.next.readyAt(o.queue.Begun()))
 	o.next.claimed = t.following
 	o.own.compute += t.following
 	return nil

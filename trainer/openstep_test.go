@@ -187,7 +187,7 @@ func (r *openStep) solo(t *testing.T) {
 	}
 	o := outcome{Step: p.step, Attempt: r.own.attempt, Epoch: 1, Peers: 1, Samples: int64(r.own.samples), Loss: r.own.loss,
 		Shares: []share{{"me", r.own.held.Ranges()}}}
-	if err := r.state.commit(o, next); err != nil {
+	if err := r.state.commit(o, next, nil); err != nil {
 		t.Fatal(err)
 	}
 }

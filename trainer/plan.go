@@ -4,18 +4,23 @@ import (
 	"math/bits"
 
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/internal/growth"
 )
 
-// plan maps steps to samples. It is a pure function of the configuration: the same at every peer,
-// at any time.
+// plan maps steps to samples. It is a pure function of the configuration and of the changes of the
+// batch so far: the same at every peer.
 type plan struct {
-	samples int   // per pass
-	global  int   // samples per step
-	micro   int   // samples per microbatch
-	perPass int64 // steps per pass
-	steps   int64 // steps of the whole job
+	samples int // per pass
+	global  int // samples of a step before the batch has grown
+	micro   int // samples per microbatch
+	// perPass is the number of steps per pass, and steps that of the whole job, without growth.
+	perPass, steps int64
 	// seed is the seed of the sample order.
 	seed uint64
+	rule growth.Rule // by which the batch grows
+	// grown says how the batch has grown so far. It belongs to the state, and all copies of the plan
+	// share it; nil if the batch does not grow.
+	grown *growth.State
 }
 
 // newPlan returns the plan of a configuration whose defaults are filled in.
@@ -25,11 +30,50 @@ func newPlan(c Config) plan {
 	if c.Passes > 0 {
 		p.steps = p.perPass * int64(c.Passes)
 	}
+	if g := c.Growth; g.Max > 0 {
+		p.rule = growth.Rule{First: c.GlobalBatch, Max: g.Max, Rate: g.Rate, Efficiency: g.Efficiency, Every: g.Every}
+		p.grown = new(growth.State)
+	}
 	return p
 }
 
-// mostMicrobatches returns the number of microbatches of a full step.
-func (p plan) mostMicrobatches() int { return ceilDiv(min(p.global, p.samples), p.micro) }
+// walk returns the walk through the changes of the batch that are known.
+func (p plan) walk() growth.Walk {
+	w := growth.Walk{Samples: p.samples, First: p.global}
+	if p.grown != nil {
+		w.Changes = p.grown.Changes
+	}
+	return w
+}
+
+// fullMicrobatches returns the number of microbatches of a full step with the batch of step s.
+func (p plan) fullMicrobatches(s int64) int {
+	return ceilDiv(min(p.walk().At(s).Batch, p.samples), p.micro)
+}
+
+// mostMicrobatches returns the number of microbatches of a full step with the largest batch.
+func (p plan) mostMicrobatches() int {
+	return ceilDiv(min(max(p.global, p.rule.Max), p.samples), p.micro)
+}
+
+// last returns the number of steps of the whole job, unless the batch grows further. With growth the
+// job ends with the step that completes the samples that it would have without growth.
+func (p plan) last() int64 {
+	if p.grown == nil {
+		return p.steps
+	}
+	return p.walk().Last(p.steps)
+}
+
+// scheduled returns the step for which the schedule is asked, and the factor of its rate: the step
+// without growth in which the first sample of step s would be, and the gain of the batch.
+func (p plan) scheduled(s int64) (step int64, gain float64) {
+	if p.grown == nil {
+		return s, 1
+	}
+	at := p.walk().Place(s)
+	return at.Pass*p.perPass + int64(at.First/p.global) + 1, p.rule.Gain(p.walk().At(s))
+}
 
 // stepPlan is the plan of one step: the positions [first, end) in the sample order of its pass,
 // divided into microbatches. The last microbatch may be short.
@@ -45,12 +89,16 @@ type stepPlan struct {
 
 // step returns the plan of step s >= 1, which may be after the last step of the job.
 func (p plan) step(s int64) stepPlan {
-	pass, within := (s-1)/p.perPass, (s-1)%p.perPass
-	first := int(within) * p.global
-	end := min(first+p.global, p.samples)
-	return stepPlan{step: s, order: newPermutation(p.seed, pass, p.samples), first: first, end: end,
-		micro: p.micro, microbatches: ceilDiv(end-first, p.micro)}
+	at, end := p.walk().Place(s), p.samples
+	if batch := p.walk().At(s).Batch; batch < p.samples-at.First {
+		end = at.First + batch
+	}
+	return stepPlan{step: s, order: newPermutation(p.seed, at.Pass, p.samples), first: at.First, end: end,
+		micro: p.micro, microbatches: ceilDiv(end-at.First, p.micro)}
 }
+
+// endsPass reports whether step s is the last of its pass.
+func (p plan) endsPass(s int64) bool { return p.step(s).end == p.samples }
 
 // appendSamples appends the sample indices of microbatch k to dst.
 func (s stepPlan) appendSamples(dst []int, k int) []int {
@@ -90,7 +138,7 @@ func (p plan) scale(exponents []int8) (exact.Scale, error) {
 // after returns the number of microbatches of the step after the given step; 0 after the last
 // step.
 func (p plan) after(step int64) int {
-	if step >= p.steps {
+	if step >= p.last() {
 		return 0
 	}
 	return p.step(step + 1).microbatches

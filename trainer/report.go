@@ -136,7 +136,7 @@ func contributions(o outcome, wanted func(elastic.ID) bool) []event.Contribution
 // of others. It calls the user's OnStep if this peer was a member in the step.
 func (r *reporter) report(o outcome, mine share, own work, lost []event.Contribution) {
 	rep := StepReport{
-		Epoch: o.Epoch, Step: o.Step, Of: r.plan.steps, Attempt: o.Attempt, Peers: o.Peers,
+		Epoch: o.Epoch, Step: o.Step, Of: r.plan.last(), Attempt: o.Attempt, Peers: o.Peers,
 		Microbatches: mine.Microbatches, ShareSamples: r.plan.step(o.Step).samplesIn(mine.Microbatches),
 		Samples: int(o.Samples), Loss: o.meanLoss(),
 	}

@@ -18,7 +18,7 @@ func TestWhatACommitApplies(t *testing.T) {
 		step  int64
 		want  float32
 	}{{false, 1, -10}, {false, 3, -30}, {true, 1, 0}, {true, 3, -2}} {
-		apply, mean, err := rules{optim.SGD{}, schedule, c.delay}.toApply(c.step, grads)
+		apply, mean, err := rules{optim.SGD{}, schedule, c.delay, plan{}}.toApply(c.step, grads)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,12 +28,12 @@ func TestWhatACommitApplies(t *testing.T) {
 		}
 	}
 	for delay, step := range map[bool]int64{false: 1, true: 2} {
-		r := rules{optim.SGD{}, optim.Constant(math.Inf(1)), delay}
+		r := rules{optim.SGD{}, optim.Constant(math.Inf(1)), delay, plan{}}
 		if _, _, err := r.toApply(step, grads); !errors.Is(err, ErrNotFinite) {
 			t.Errorf("delay %t: error %v of an infinite rate", delay, err)
 		}
 	}
-	if _, _, err := (rules{optim.SGD{}, optim.Constant(math.NaN()), true}).toApply(1, grads); err != nil {
+	if _, _, err := (rules{optim.SGD{}, optim.Constant(math.NaN()), true, plan{}}).toApply(1, grads); err != nil {
 		t.Errorf("error %v where nothing is applied", err)
 	}
 }

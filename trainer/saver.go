@@ -200,8 +200,8 @@ func (s *saver) write(h checkpoint.Header, epoch uint64) {
 func (s *saver) header(of *state, o outcome) checkpoint.Header {
 	h := s.base
 	h.Written = time.Now().UnixNano()
-	h.Step, h.Pass = of.committed(), of.committed()/s.plan.perPass
-	h.Position = of.committed() % s.plan.perPass * int64(s.plan.global)
+	next := s.plan.walk().Place(of.committed() + 1)
+	h.Step, h.Pass, h.Position = of.committed(), next.Pass, int64(next.First)
 	state := of.header(o)
 	state.Digest = of.digest()
 	h.State, _ = json.Marshal(state) // it cannot fail: all fields are numbers, texts and lists
@@ -329,8 +329,8 @@ func (s *saver) follow(c *checkpoint.Checkpoint, group *elastic.Group) error {
 	if slices.Sort(changed); len(changed) > 0 {
 		s.beginning(group, "this run has other settings than the checkpoint: %s", strings.Join(changed, ", "))
 	}
-	if c.Step >= s.plan.steps {
-		s.beginning(group, "the checkpoint is of step %d, and this job has %d steps: nothing is left to train", c.Step, s.plan.steps)
+	if last := s.plan.last(); c.Step >= last {
+		s.beginning(group, "the checkpoint is of step %d, and this job has %d steps: nothing is left to train", c.Step, last)
 	}
 	return nil
 }
@@ -358,6 +358,10 @@ func (s *saver) fits(h checkpoint.Header) error {
 		if got := h.Settings[setting.Name]; got != setting.Value {
 			return fmt.Errorf("its %s is %q, this job has %q", setting.Name, got, setting.Value)
 		}
+	}
+	// A job without growth does not have this setting.
+	if got, there := h.Settings[settingGrowth]; there && s.plan.grown == nil {
+		return fmt.Errorf("its %s is %q, the batch of this job does not grow", settingGrowth, got)
 	}
 	return nil
 }

@@ -103,6 +103,7 @@ func TestSettingsTellJobsApart(t *testing.T) {
 		"steps":        func(c *Config) { c.Passes++ },
 		"schedule":     func(c *Config) { c.Schedule = optim.Cosine(0.5, 0, 7) },
 		"bucket bytes": func(c *Config) { c.Gradients.BucketBytes++ },
+		"growth":       func(c *Config) { c.Growth = Growth{Max: 21, Rate: GrowLinear, Efficiency: 0.5, Every: 3} },
 	} {
 		if got := value(change); got[name] == base[name] {
 			t.Errorf("%s: the setting does not differ: %q", name, got[name])

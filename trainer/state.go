@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/internal/growth"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -119,15 +121,16 @@ const maxStep = 1e12
 // newState returns the state before the first step. grads are the gradient buffers of the mode,
 // and scale is the scale of the first step.
 func newState(p plan, cfg Config, params []Param, grads *gradientBuffers, scale exact.Scale) *state {
-	return &state{plan: p, rules: rules{cfg.Optimizer, cfg.Schedule, cfg.Gradients.Delay}, params: params,
+	return &state{plan: p, rules: rules{cfg.Optimizer, cfg.Schedule, cfg.Gradients.Delay, p}, params: params,
 		undo: newUndoLog(params, cfg.Optimizer), grads: grads, scale: scale}
 }
 
 // rules define how the commit of a step changes the parameters.
 type rules struct {
 	optimizer optim.Optimizer // computes new parameters from a mean gradient
-	schedule  optim.Schedule  // returns the learning rate of a step
+	schedule  optim.Schedule  // returns the learning rate of a step without growth
 	delay     bool            // apply a mean gradient at the commit of the next step
+	plan      plan            // says how far the schedule is, and the gain of the batch
 }
 
 // rule updates a part of a parameter for one step; state has the same part of the optimizer's
@@ -140,7 +143,8 @@ func (r rules) of(step int64) (rule, error) {
 	if step == 0 {
 		return func(_, _ []float32, _ [][]float32) {}, nil
 	}
-	rate := r.schedule(step)
+	at, gain := r.plan.scheduled(step)
+	rate := gain * r.schedule(at)
 	if !finite(rate) {
 		return nil, fmt.Errorf("learning rate %v: %w", rate, ErrNotFinite)
 	}
@@ -219,6 +223,7 @@ func (s *state) replace(h header, read func() error) error {
 	if got := s.digest(); got != h.Digest {
 		return fmt.Errorf("the parameters after step %d have the digest %016x, want %016x", h.Outcome.Step, got, h.Digest)
 	}
+	s.grow(h.Growth)
 	s.scale, s.void = scale, false
 	was := s.last
 	s.last = h.Outcome
@@ -254,16 +259,16 @@ func (s *state) Apply(from io.Reader) error {
 		return fmt.Errorf("trainer: apply the update of step %d: %w", h.Outcome.Step, err)
 	}
 	s.observer.superseded(h.Outcome.Step, false)
-	if err := s.commit(h.Outcome, scale); err != nil {
+	if err := s.commit(h.Outcome, scale, h.Growth); err != nil {
 		return fmt.Errorf("trainer: apply the update of step %d: %w", h.Outcome.Step, err)
 	}
 	return nil
 }
 
 // commit applies the mean gradient that is due and makes o the outcome of the last step; next is the
-// scale of the step after o. All members execute the same commit on the same bits, so all get the
+// scale of the step after o, and grown the growth of the batch after o, nil if the batch does not grow. All members execute the same commit on the same bits, so all get the
 // same error. After an error nothing has changed.
-func (s *state) commit(o outcome, next exact.Scale) error {
+func (s *state) commit(o outcome, next exact.Scale, grown *growth.State) error {
 	for i, v := range s.grads.staging.views {
 		if !allFinite(v[:s.unmeant(i)]) { // the other elements were checked when they were updated
 			return fmt.Errorf("gradient of %s summed over all peers: %w; lower the learning rate, or check the data", s.params[i].Name, ErrNotFinite)
@@ -280,11 +285,19 @@ func (s *state) commit(o outcome, next exact.Scale) error {
 	}
 	s.undo.commit()
 	s.grads.swap()
+	s.grow(grown)
 	s.scale, s.digested = next, 0
 	was := s.last
 	s.last = o
 	s.observer.advanced(was, o)
 	return nil
+}
+
+// grow makes g the growth of the batch, in all copies of the plan; nil if the batch does not grow.
+func (s *state) grow(g *growth.State) {
+	if g != nil {
+		*s.plan.grown = *g
+	}
 }
 
 // complete applies the mean gradient that a delay has held back, after the last step. takeBack
@@ -327,6 +340,10 @@ func (s *state) header(o outcome) header {
 	for _, p := range s.params {
 		h.Sizes = append(h.Sizes, len(p.Data))
 	}
+	if s.plan.grown != nil {
+		now := *s.plan.grown // a copy, because the state goes on
+		h.Growth = &now
+	}
 	return h
 }
 
@@ -335,7 +352,16 @@ func (s *state) check(h header) (exact.Scale, error) {
 	if err := h.fits(s.header(outcome{})); err != nil {
 		return exact.Scale{}, err
 	}
-	if err := h.Outcome.check(s.plan); err != nil {
+	then := s.plan
+	switch then.grown = h.Growth; {
+	case (h.Growth == nil) != (s.plan.grown == nil):
+		return exact.Scale{}, errors.New("the batch grows only in one of the two: set equal Config.Growth")
+	case h.Growth != nil:
+		if err := s.plan.rule.Check(*h.Growth, h.Outcome.Step); err != nil {
+			return exact.Scale{}, err
+		}
+	}
+	if err := h.Outcome.check(then); err != nil {
 		return exact.Scale{}, err
 	}
 	return s.plan.scale(h.Exponents)

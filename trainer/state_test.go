@@ -12,6 +12,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/internal/growth"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -72,10 +73,16 @@ func train(t testing.TB, s *state) {
 	for i := range exponents {
 		exponents[i] = int8(step) + int8(i)
 	}
+	var grown *growth.State
+	if s.plan.grown != nil { // by a noise scale that rises
+		after := s.plan.rule.After(*s.plan.grown, step, growth.Averages{Trace: float64(10 * step), Signal: 1 / 3.0, Batch: 20})
+		grown = &after
+	}
 	next, err := s.plan.scale(exponents)
 	if err == nil {
-		o := outcome{Step: step, Epoch: 1, Peers: 1, Samples: 20, Loss: lossOf(float64(step)), Shares: []share{{"me", [][2]int{{0, 4}}}}}
-		err = s.commit(o, next)
+		p := s.plan.step(step)
+		o := outcome{Step: step, Epoch: 1, Peers: 1, Samples: int64(p.end - p.first), Loss: lossOf(float64(step)), Shares: []share{{"me", [][2]int{{0, p.microbatches}}}}}
+		err = s.commit(o, next, grown)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func (t *Training) Points(ctx context.Context, every Interval) iter.Seq[*Point] 
 		t.err = t.run(ctx, func(j *job) {
 			j.decisions.every, j.decisions.show = int64(every), yield
 			if every == EveryPass {
-				j.decisions.every = j.plan.perPass
+				j.decisions.every, j.decisions.endsPass = j.plan.perPass, j.plan.endsPass
 			}
 		})
 	}
@@ -114,7 +114,7 @@ type Status struct {
 func (t *Training) Status() Status {
 	s := Status{Err: t.err}
 	if j := t.job; j != nil {
-		s.Step, s.Of, s.Stopped, s.Kept = j.state.committed(), j.plan.steps, j.decisions.stopped, j.decisions.kept
+		s.Step, s.Of, s.Stopped, s.Kept = j.state.committed(), j.plan.last(), j.decisions.stopped, j.decisions.kept
 	}
 	return s
 }

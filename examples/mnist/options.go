@@ -21,7 +21,8 @@ type options struct {
 	Model       string  `default:"mlp" enum:"softmax,mlp,cnn" help:"softmax, mlp or cnn (default ${default})."`
 	Passes      int     `xor:"length" placeholder:"N" help:"Passes over the training set (default 10; 3 for cnn)."`
 	Steps       int64   `xor:"length" placeholder:"N" help:"Steps, instead of passes."`
-	GlobalBatch int     `default:"512" placeholder:"N" help:"Samples of a step, over all peers (default ${default})."`
+	GlobalBatch batches `default:"512" placeholder:"N[-MAX]" help:"Samples of a step, over all peers (default ${default}). With a range, as 128-1024, the batch doubles when the noise of the gradients shows that larger batches pay."`
+	GrowthRate  string  `default:"linear" enum:"linear,adascale,sqrt" help:"With a range for --global-batch: how the learning rate follows the batch: linear, adascale, or sqrt, its square root (default ${default})."`
 	Microbatch  int     `default:"16" placeholder:"N" help:"Samples of a microbatch, the unit of shares (default ${default})."`
 	LR          float64 `name:"lr" placeholder:"F" help:"Largest learning rate (default: the model's)."`
 	Optimizer   string  `default:"auto" enum:"auto,sgd,adam,adamw" help:"sgd, with Nesterov momentum 0.9, adam, adamw, or auto: adam for cnn, else sgd (default ${default})."`
@@ -63,8 +64,10 @@ func (o options) check() error {
 		return fmt.Errorf("--passes: %d is negative", o.Passes)
 	case o.Steps < 0:
 		return fmt.Errorf("--steps: %d is negative", o.Steps)
-	case o.GlobalBatch < 1:
-		return fmt.Errorf("--global-batch: %d is less than 1", o.GlobalBatch)
+	case o.GrowthRate != trainer.GrowLinear && o.GlobalBatch.max == 0:
+		return fmt.Errorf("--growth-rate: give --global-batch a range, as in 128-1024")
+	case o.Local > 0 && o.GlobalBatch.max > 0:
+		return fmt.Errorf("--global-batch: a range does not go with --local, whose steps have no gradient of a batch: give one number")
 	case o.Microbatch < 1:
 		return fmt.Errorf("--microbatch: %d is less than 1", o.Microbatch)
 	case !(o.LR >= 0) || math.IsInf(o.LR, 0):
@@ -106,6 +109,9 @@ func (o options) check() error {
 	if o.Exact && coding != nil {
 		return fmt.Errorf("--compress: %s does not go with --exact: the result of compression depends on which peer computed which microbatches", o.Compress)
 	}
+	if o.GlobalBatch.max > 0 && coding != nil && coding.Sparse() {
+		return fmt.Errorf("--global-batch: a range does not go with --compress %s, which hides the noise of the gradients: give one number", o.Compress)
+	}
 	return nil
 }
 
@@ -129,11 +135,14 @@ func (o options) network(set *idx.Set) (*nn.Network, error) {
 // falls to zero at the end.
 func (o options) config(samples int) trainer.Config {
 	c := trainer.Config{
-		Samples: samples, GlobalBatch: o.GlobalBatch, Microbatch: o.Microbatch,
+		Samples: samples, GlobalBatch: o.GlobalBatch.first, Microbatch: o.Microbatch,
 		Passes: o.Passes, Steps: o.Steps, Seed: o.Seed, Optimizer: o.optimizer(),
 		Gradients:  trainer.Gradients{Exact: o.Exact, Audit: o.Audit, Compression: o.Compress},
 		Balancing:  trainer.Balancing{Policy: o.Balance, MaxShare: o.MaxShare, Admit: o.Admit, Steal: o.Steal},
 		Checkpoint: o.checkpoint(),
+	}
+	if o.GlobalBatch.max > 0 {
+		c.Growth = trainer.Growth{Max: o.GlobalBatch.max, Rate: o.GrowthRate}
 	}
 	if c.Passes == 0 && c.Steps == 0 {
 		c.Passes = o.defaultPasses()
@@ -154,7 +163,7 @@ func (o options) settings(c trainer.Config) []elastic.Setting {
 		{Name: "--optimizer", Value: rule},
 		{Name: "--lr", Value: fmt.Sprint(o.rate())},
 		{Name: "--seed", Value: fmt.Sprint(o.Seed)},
-		{Name: "--global-batch", Value: fmt.Sprint(o.GlobalBatch)},
+		{Name: "--global-batch", Value: o.GlobalBatch.String()},
 		{Name: "--microbatch", Value: fmt.Sprint(o.Microbatch)},
 		{Name: "--exact", Value: fmt.Sprint(o.Exact)},
 		{Name: "--audit", Value: fmt.Sprint(o.Audit)},
@@ -164,6 +173,9 @@ func (o options) settings(c trainer.Config) []elastic.Setting {
 		{Name: "--by-speed", Value: fmt.Sprint(o.BySpeed)},
 		{Name: "--compress", Value: o.Compress},
 		{Name: "--balance", Value: o.Balance},
+	}
+	if o.GrowthRate != trainer.GrowLinear {
+		s = append(s, elastic.Setting{Name: "--growth-rate", Value: o.GrowthRate})
 	}
 	if o.Model == "mlp" {
 		s = append(s, elastic.Setting{Name: "--hidden", Value: fmt.Sprint(o.Hidden)})

@@ -164,6 +164,8 @@ func check(m trainer.Model, cfg trainer.Config, c Config) error {
 		return errors.New("local: BySpeed and Gradients.Exact are both set: unset one of them, as results with BySpeed depend on the speeds of the peers")
 	case c.BySpeed && cfg.Balancing.Policy == "equal":
 		return errors.New("local: BySpeed is set with Balancing.Policy \"equal\", with which shares do not follow speeds: choose another policy")
+	case cfg.Growth != (trainer.Growth{}):
+		return errors.New("local: trainer.Growth is set: leave it out, as local steps have no gradient of a batch")
 	case cfg.Gradients.Delay:
 		return errors.New("local: trainer.Gradients.Delay is set: set local.Config.Delay instead")
 	case !(cfg.Gradients.Clip >= 0):
