@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"os"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch/internal/inpeer"
@@ -23,6 +24,14 @@ func NewSidecar(pid int) (*Sidecar, error) {
 	}
 	return &Sidecar{s}, nil
 }
+
+// Watch also learns of the end of the program from a robust lock that the program holds: when the
+// program is killed it tells at once, and not when the kernel has freed the memory of the program, which
+// takes 65 ms for each GB. The file is a memory file of a page, sealed against changes of its size, that
+// the program has mapped as well; the lock is at its beginning (docs/internals/sidecar.md). Watch owns
+// the file. It fails if the file is none of these, or if nobody holds the lock. Where the system cannot
+// wait for such locks (before Linux 5.16) Watch does nothing.
+func (s *Sidecar) Watch(word *os.File) error { return s.of.Watch(word) }
 
 // Close ends the watch over the program: its end is no death from now on. The sidecar calls Close when
 // the program has all that it needs, before the Close of the group. It may be called again.

@@ -3,6 +3,7 @@ package launch
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,14 +22,21 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/shm"
 )
 
 // The test binary plays all processes of a job whose programs have sidecars. This environment variable
 // has the role of the process.
 const roleVariable = "LAUNCH_TEST_ROLE"
 
-// sidecarFD names the descriptor of a sidecar's socket to its program.
-const sidecarFD = "LAUNCH_TEST_SIDECAR_FD"
+// Further environment variables of these processes.
+const (
+	sidecarFD    = "LAUNCH_TEST_SIDECAR_FD" // descriptor of a sidecar's socket to its program
+	wordFD       = "LAUNCH_TEST_WORD_FD"    // descriptor of the file with the lock of the program; may be missing
+	stepsNeeded  = "LAUNCH_TEST_STEPS"      // number of steps; 200 without it
+	paceVariable = "LAUNCH_TEST_PACE"       // time that a step takes; 1 ms without it
+	ballast      = "LAUNCH_TEST_BALLAST"    // bytes of memory of the program with index 1
+)
 
 // play plays a role and returns the exit status.
 func play(role string) int {
@@ -43,29 +52,15 @@ func play(role string) int {
 // playProgram is a program in another language: it starts its sidecar, and answers its requests. With the
 // argument deaf it ignores SIGTERM, and with hung it does not answer after a while.
 func playProgram() (int, error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	conn, sidecar, err := startSidecar()
 	if err != nil {
 		return 0, err
 	}
-	syscall.CloseOnExec(fds[0])
-	syscall.CloseOnExec(fds[1])
-	conn, theirs := os.NewFile(uintptr(fds[0]), "sidecar"), os.NewFile(uintptr(fds[1]), "program")
-	self, err := os.Executable()
+	memory := fill()
+	defer runtime.KeepAlive(memory)
+	pace, err := time.ParseDuration(cmp.Or(os.Getenv(paceVariable), "1ms"))
 	if err != nil {
 		return 0, err
-	}
-	sidecar := exec.Command(self)
-	if Launched() {
-		sidecar.ExtraFiles = []*os.File{os.NewFile(3, "launcher")} // ELRUN_FD is 3 at the sidecar, too
-	}
-	sidecar.ExtraFiles = append(sidecar.ExtraFiles, theirs)
-	sidecar.Env = append(os.Environ(), roleVariable+"=sidecar", sidecarFD+"="+strconv.Itoa(2+len(sidecar.ExtraFiles)))
-	sidecar.Stdout, sidecar.Stderr = os.Stdout, os.Stderr
-	if err := sidecar.Start(); err != nil {
-		return 0, err
-	}
-	for _, f := range sidecar.ExtraFiles {
-		_ = f.Close()
 	}
 	go handleSignals(sidecar.Process)
 	fmt.Println("started", os.Getenv("ELRUN_INDEX"), os.Getpid(), sidecar.Process.Pid)
@@ -83,7 +78,7 @@ func playProgram() (int, error) {
 					select {}
 				}
 			}
-			<-time.After(time.Millisecond)
+			<-time.After(pace)
 			if _, err := conn.Write([]byte{'d'}); err != nil {
 				continue
 			}
@@ -92,6 +87,53 @@ func playProgram() (int, error) {
 			return int(request[0] - '0'), nil
 		}
 	}
+}
+
+// startSidecar starts the sidecar of this process, and returns the socket to it.
+func startSidecar() (*os.File, *exec.Cmd, error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	syscall.CloseOnExec(fds[0])
+	syscall.CloseOnExec(fds[1])
+	conn, theirs := os.NewFile(uintptr(fds[0]), "sidecar"), os.NewFile(uintptr(fds[1]), "program")
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	sidecar := exec.Command(self)
+	if Launched() {
+		sidecar.ExtraFiles = []*os.File{os.NewFile(3, "launcher")} // ELRUN_FD is 3 at the sidecar, too
+	}
+	word, err := shm.HoldWord()
+	if err != nil {
+		return nil, nil, err
+	}
+	sidecar.ExtraFiles = append(sidecar.ExtraFiles, theirs, word.File())
+	n := 2 + len(sidecar.ExtraFiles)
+	sidecar.Env = append(os.Environ(), roleVariable+"=sidecar", sidecarFD+"="+strconv.Itoa(n-1), wordFD+"="+strconv.Itoa(n))
+	sidecar.Stdout, sidecar.Stderr = os.Stdout, os.Stderr
+	if err := sidecar.Start(); err != nil {
+		return nil, nil, err
+	}
+	for _, f := range sidecar.ExtraFiles[:len(sidecar.ExtraFiles)-1] {
+		_ = f.Close()
+	}
+	return conn, sidecar, nil
+}
+
+// fill returns the memory that this program is to have, with all pages in use.
+func fill() []byte {
+	n, err := strconv.Atoi(os.Getenv(ballast))
+	if err != nil || os.Getenv("ELRUN_INDEX") != "1" {
+		return nil
+	}
+	memory := make([]byte, n)
+	for i := 0; i < n; i += os.Getpagesize() {
+		memory[i] = 1
+	}
+	return memory
 }
 
 // handleSignals ends a program by SIGINT, and passes SIGTERM on to its sidecar.
@@ -116,20 +158,20 @@ func playSidecar() (int, error) {
 	}
 	syscall.CloseOnExec(fd)
 	conn := os.NewFile(uintptr(fd), "program")
-	s, err := NewSidecar(os.Getppid())
-	if err != nil {
-		return 0, err
-	}
 	ctx := context.Background()
-	g, err := InitFor(ctx, s)
+	s, g, err := joinFor(ctx)
 	if err != nil {
 		return 0, err
 	}
 	var step int64
 	sum := []float64{0}
 	steps := int64(200)
-	if n, err := strconv.ParseInt(os.Getenv("LAUNCH_TEST_STEPS"), 10, 64); err == nil {
+	if n, err := strconv.ParseInt(os.Getenv(stepsNeeded), 10, 64); err == nil {
 		steps = n
+	}
+	var last struct {
+		epoch uint64
+		at    time.Time
 	}
 	for t := range g.Steps(ctx, elastic.Vectors(&step, &sum), steps) {
 		if _, err := conn.Write([]byte{'w'}); err != nil {
@@ -146,6 +188,11 @@ func playSidecar() (int, error) {
 		}
 		sum[0] += one[0]
 		step++
+		if now := time.Now(); last.epoch != t.Epoch() {
+			fmt.Println("gap", g.Self().Index, len(t.View().Members), now.Sub(last.at).Microseconds())
+			last.epoch = t.Epoch()
+		}
+		last.at = time.Now()
 	}
 	status := byte('0')
 	if err := g.Err(); err != nil && !errors.Is(err, elastic.ErrLeft) {
@@ -156,6 +203,22 @@ func playSidecar() (int, error) {
 	err = g.Close()
 	_, _ = conn.Write([]byte{status})
 	return 0, err
+}
+
+// joinFor joins the job as the sidecar of the parent, and watches its lock if it has one.
+func joinFor(ctx context.Context) (*Sidecar, *elastic.Group, error) {
+	s, err := NewSidecar(os.Getppid())
+	if err != nil {
+		return nil, nil, err
+	}
+	if fd, err := strconv.Atoi(os.Getenv(wordFD)); err == nil {
+		syscall.CloseOnExec(fd)
+		if err := s.Watch(os.NewFile(uintptr(fd), "word")); err != nil {
+			return nil, nil, err
+		}
+	}
+	g, err := InitFor(ctx, s)
+	return s, g, err
 }
 
 // playLauncher runs two programs.
@@ -199,7 +262,7 @@ func (j *jobOutput) String() string {
 }
 
 // await waits for a number of lines that begin with a word, and returns them.
-func (j *jobOutput) await(t *testing.T, word string, n int) (lines []string) {
+func (j *jobOutput) await(t testing.TB, word string, n int) (lines []string) {
 	t.Helper()
 	for limit := time.After(2 * time.Minute); ; {
 		lines = nil
@@ -219,11 +282,25 @@ func (j *jobOutput) await(t *testing.T, word string, n int) (lines []string) {
 	}
 }
 
-// families waits until two programs work, and returns their processes by index.
-func (j *jobOutput) families(t *testing.T) (all [2]family) {
+// start runs a job, and returns the channel that gets the result.
+func start(t testing.TB, o Options) <-chan Result {
+	done := make(chan Result, 1)
+	go func() {
+		r, err := Run(context.Background(), o)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- r
+	}()
+	return done
+}
+
+// families waits until n programs work, and returns their processes by index.
+func (j *jobOutput) families(t testing.TB, n int) []family {
 	t.Helper()
-	j.await(t, "works", 2)
-	for _, line := range j.await(t, "started", 2) {
+	j.await(t, "works", n)
+	all := make([]family, n)
+	for _, line := range j.await(t, "started", n) {
 		var i int
 		var f family
 		if _, err := fmt.Sscanf(line, "started %d %d %d", &i, &f.program, &f.sidecar); err != nil {
@@ -265,15 +342,8 @@ func TestSidecarEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := newJobOutput()
-			done := make(chan Result, 1)
-			go func() {
-				r, err := Run(context.Background(), programs("sidecar-ends", out))
-				if err != nil {
-					t.Error(err)
-				}
-				done <- r
-			}()
-			all := out.families(t)
+			done := start(t, programs("sidecar-ends", out))
+			all := out.families(t, 2)
 			if err := c.do(all[1]); err != nil {
 				t.Fatal(err)
 			}
@@ -293,17 +363,10 @@ func TestSidecarEnds(t *testing.T) {
 
 // The status of a job has the programs, and elrun stop asks them to leave.
 func TestSidecarStatus(t *testing.T) {
-	t.Setenv("LAUNCH_TEST_STEPS", "1000000000")
+	t.Setenv(stepsNeeded, "1000000000")
 	out := newJobOutput()
-	done := make(chan Result, 1)
-	go func() {
-		r, err := Run(context.Background(), programs("sidecar-status", out))
-		if err != nil {
-			t.Error(err)
-		}
-		done <- r
-	}()
-	all := out.families(t)
+	done := start(t, programs("sidecar-status", out))
+	all := out.families(t, 2)
 	j, err := Find(t.Context(), "sidecar-status")
 	if err != nil {
 		t.Fatal(err)
@@ -328,21 +391,14 @@ func TestSidecarStatus(t *testing.T) {
 
 // A first signal of the launcher reaches the programs.
 func TestSidecarInterrupted(t *testing.T) {
-	t.Setenv("LAUNCH_TEST_STEPS", "1000000000")
+	t.Setenv(stepsNeeded, "1000000000")
 	for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 0} {
 		out := newJobOutput()
 		signals := make(chan os.Signal, 1)
-		done := make(chan Result, 1)
 		o := programs("sidecar-interrupted", out)
 		o.Signals = signals
-		go func() {
-			r, err := Run(context.Background(), o)
-			if err != nil {
-				t.Error(err)
-			}
-			done <- r
-		}()
-		all := out.families(t)
+		done := start(t, o)
+		all := out.families(t, 2)
 		signals <- sig
 		r := <-done
 		if r.Status != 128+int(sig) || len(r.Exits) != 2 || r.Exits[0].Code != code || r.Exits[1].Code != code {
@@ -354,7 +410,7 @@ func TestSidecarInterrupted(t *testing.T) {
 
 // After the death of the launcher all processes end, also programs that do not answer.
 func TestSidecarWithoutLauncher(t *testing.T) {
-	t.Setenv("LAUNCH_TEST_STEPS", "1000000000")
+	t.Setenv(stepsNeeded, "1000000000")
 	for _, how := range []string{"", "deaf", "hung"} {
 		out := newJobOutput()
 		self, err := os.Executable()
@@ -368,7 +424,7 @@ func TestSidecarWithoutLauncher(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		all := out.families(t)
+		all := out.families(t, 2)
 		_ = c.Process.Kill()
 		gone(t, all[0].program, all[0].sidecar, all[1].program, all[1].sidecar)
 		_ = c.Wait()
@@ -386,7 +442,7 @@ func TestSidecarAlone(t *testing.T) {
 		c := exec.Command(self)
 		c.Env = append(os.Environ(), roleVariable+"=program")
 		if end != 0 {
-			c.Env = append(c.Env, "LAUNCH_TEST_STEPS=1000000000")
+			c.Env = append(c.Env, stepsNeeded+"=1000000000")
 		}
 		c.Stdout, c.Stderr = out, out
 		c.WaitDelay = time.Minute
@@ -405,6 +461,89 @@ func TestSidecarAlone(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 		gone(t, f.program, f.sidecar)
+	}
+}
+
+// A program in Python holds the lock by which its sidecar learns of its end, also while its process lives.
+func TestSidecarOfPython(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil || runtime.GOOS != "linux" {
+		t.Skip("no python3, or no Linux")
+	}
+	for how, want := range map[string]Exit{"": {Code: -1, Signal: syscall.SIGKILL}, "unhold": {Code: 4}} {
+		t.Run(how, func(t *testing.T) {
+			if how != "" && !waitsForWords() {
+				t.Skip("the kernel cannot wait for several words")
+			}
+			out := newJobOutput()
+			o := programs("sidecar-python", out, "testdata/sidecar.py", os.Args[0], how)
+			o.Program, o.Forward = python, nil
+			done := start(t, o)
+			all := out.families(t, 2)
+			if how == "" {
+				_ = syscall.Kill(all[1].program, syscall.SIGKILL)
+			}
+			r := <-done
+			i := slices.IndexFunc(r.Exits, func(e Exit) bool { return e.Index == 1 })
+			if r.Status != 0 || i < 0 || r.Exits[i].Code != want.Code || r.Exits[i].Signal != want.Signal || r.Exits[i].PID != all[1].program {
+				t.Errorf("%+v\n%s", r, out)
+			}
+			gone(t, all[0].program, all[0].sidecar, all[1].program, all[1].sidecar)
+		})
+	}
+}
+
+// waitsForWords reports whether this system has what Sidecar.Watch needs.
+func waitsForWords() bool {
+	word, err := shm.HoldWord()
+	if err != nil {
+		return false
+	}
+	defer word.Release()
+	fd, err := syscall.Dup(int(word.File().Fd()))
+	if err != nil {
+		return false
+	}
+	watched, err := shm.WatchForeign(os.NewFile(uintptr(fd), "word"))
+	if err != nil {
+		return false
+	}
+	watched.Close()
+	return true
+}
+
+// The longest time without a step at the survivors, when one of three programs is killed.
+func BenchmarkSidecarKilled(b *testing.B) {
+	for name, bytes := range map[string]int{"small": 0, "4GB": 4 << 30} {
+		b.Run(name, func(b *testing.B) {
+			b.Setenv(stepsNeeded, "1000000000")
+			b.Setenv(paceVariable, "5ms")
+			b.Setenv(ballast, strconv.Itoa(bytes))
+			var gaps []float64
+			for b.Loop() {
+				out := newJobOutput()
+				o := programs("sidecar-bench", out)
+				signals := make(chan os.Signal, 1)
+				o.Peers, o.Signals = 3, signals
+				done := start(b, o)
+				all := out.families(b, 3)
+				out.await(b, "gap", 3) // the first view
+				_ = syscall.Kill(all[1].program, syscall.SIGKILL)
+				for _, line := range out.await(b, "gap", 5)[3:] {
+					var i, n, us int
+					if _, err := fmt.Sscanf(line, "gap %d %d %d", &i, &n, &us); err != nil || n != 2 {
+						b.Fatal(line, err)
+					}
+					gaps = append(gaps, float64(us)/1000)
+				}
+				signals <- syscall.SIGTERM
+				<-done
+			}
+			slices.Sort(gaps)
+			b.ReportMetric(gaps[len(gaps)/2], "ms/p50")
+			b.ReportMetric(gaps[len(gaps)*95/100], "ms/p95")
+			b.ReportMetric(gaps[len(gaps)-1], "ms/max")
+		})
 	}
 }
 

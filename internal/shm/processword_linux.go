@@ -107,7 +107,42 @@ type WatchedWord struct {
 // runs Go code on one thread only, Watch fails: a thread that enters the wait would hold up all
 // others for up to 10 ms.
 func (w *WordWatch) Watch(file *os.File) (*WatchedWord, error) {
-	if runtime.GOMAXPROCS(0) < 2 || !canWait() {
+	if runtime.GOMAXPROCS(0) < 2 {
+		return nil, errors.Join(ErrUnsupported, file.Close())
+	}
+	memory, err := openWord(file)
+	if err != nil {
+		return nil, err
+	}
+	return w.add(memory), nil
+}
+
+// WatchForeign begins to wait for the end of a program in another language, one of whose threads holds
+// a robust lock that lies at the beginning of the file: a futex word with the ID of the thread, as the
+// kernel's robust lists want it, such as a robust mutex of glibc. The thread may have entered the lock
+// in its robust list without FUTEX_WAITERS; WatchForeign adds this bit. It owns the file, and closes it
+// on failure. One call waits in one thread, also where this process runs Go code on one thread only: the
+// thread enters its wait once, as nothing changes until the program ends.
+func WatchForeign(file *os.File) (*WatchedWord, error) {
+	memory, err := openWord(file)
+	if err != nil {
+		return nil, err
+	}
+	at := &wordIn(memory)[0].word
+	for {
+		value := at.Load()
+		if value == 0 {
+			return nil, errors.Join(errors.New("shm: no thread holds the word of the program"), memory.Close())
+		}
+		if at.CompareAndSwap(value, value|futexWaiters) { // else the kernel would wake nobody
+			return new(WordWatch).add(memory), nil
+		}
+	}
+}
+
+// openWord maps the file of a word, which it owns.
+func openWord(file *os.File) (*Memory, error) {
+	if !canWait() {
 		return nil, errors.Join(ErrUnsupported, file.Close())
 	}
 	memory, err := Open(file)
@@ -117,6 +152,11 @@ func (w *WordWatch) Watch(file *os.File) (*WatchedWord, error) {
 	if len(memory.Bytes()) < pageSize {
 		return nil, errors.Join(fmt.Errorf("shm: a word in %d bytes of memory, want %d", len(memory.Bytes()), pageSize), memory.Close())
 	}
+	return memory, nil
+}
+
+// add begins to wait for the word in a memory.
+func (w *WordWatch) add(memory *Memory) *WatchedWord {
 	word := &WatchedWord{watch: w, memory: memory, held: wordIn(memory)[0].word.Load(), died: make(chan struct{})}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,7 +169,7 @@ func (w *WordWatch) Watch(file *os.File) (*WatchedWord, error) {
 	word.thread = w.threads[i]
 	word.thread.words = append(word.thread.words, word)
 	word.thread.change()
-	return word, nil
+	return word
 }
 
 // canWait reports whether the kernel has futex_waitv.

@@ -58,8 +58,8 @@ type wordHolder struct {
 	out *bufio.Scanner
 }
 
-// holdWord starts a process that ends in the given way, and watches its word.
-func holdWord(t *testing.T, w *WordWatch, end string) (wordHolder, *WatchedWord) {
+// startHolder starts a process that ends in the given way. Its first line has the number of the file of its word.
+func startHolder(t *testing.T, end string) wordHolder {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "SHM_PROCESSWORD="+end, "GORACE=atexit_sleep_ms=0")
@@ -72,8 +72,14 @@ func holdWord(t *testing.T, w *WordWatch, end string) (wordHolder, *WatchedWord)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	p := wordHolder{cmd, in, bufio.NewScanner(out)}
-	word, err := w.Watch(writable(t, fmt.Sprintf("/proc/%d/fd/%s", cmd.Process.Pid, p.line(t))))
+	return wordHolder{cmd, in, bufio.NewScanner(out)}
+}
+
+// holdWord starts a process that ends in the given way, and watches its word.
+func holdWord(t *testing.T, w *WordWatch, end string) (wordHolder, *WatchedWord) {
+	t.Helper()
+	p := startHolder(t, end)
+	word, err := w.Watch(writable(t, fmt.Sprintf("/proc/%d/fd/%s", p.Process.Pid, p.line(t))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,6 +160,50 @@ func TestProcessWord(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A lock of a C library has no waiters until somebody waits; the wait for it works on one processor. A word that nobody holds, or that
+// another process could unmap, is refused.
+func TestWatchForeign(t *testing.T) {
+	if !canWait() {
+		t.Skip("the kernel cannot wait for several words")
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	memory, err := NewMemory(pageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer memory.Close()
+	if word, err := WatchForeign(handle(t, memory.File())); err == nil {
+		word.Close()
+		t.Error("a word that nobody holds is watched")
+	}
+	open, err := os.Create(t.TempDir() + "/open")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if word, err := WatchForeign(open); err == nil {
+		word.Close()
+		t.Error("a file that may shrink is watched")
+	}
+	p := startHolder(t, "kill")
+	path := fmt.Sprintf("/proc/%d/fd/%s", p.Process.Pid, p.line(t))
+	theirs, err := Open(writable(t, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	value := &wordIn(theirs)[0].word
+	value.Store(value.Load() &^ futexWaiters)
+	word, err := WatchForeign(writable(t, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer word.Close()
+	if err := p.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	awaitDied(t, word)
 }
 
 // A program that has given its word back may end or run on: nothing is reported. Neither is anything after Close.

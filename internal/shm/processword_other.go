@@ -28,6 +28,9 @@ func (w *WordWatch) Watch(file *os.File) (*WatchedWord, error) {
 	return nil, ErrUnsupported
 }
 
+// WatchForeign closes the file and returns ErrUnsupported.
+func WatchForeign(file *os.File) (*WatchedWord, error) { return new(WordWatch).Watch(file) }
+
 // Died returns nil.
 func (w *WatchedWord) Died() <-chan struct{} { return nil }
 

@@ -2,12 +2,15 @@ package inpeer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/proc"
 )
@@ -40,6 +43,26 @@ func newSidecar(pid int, exit func(int)) (*Sidecar, error) {
 		}
 	})
 	return s, nil
+}
+
+// Watch implements launch.Sidecar.
+func (s *Sidecar) Watch(word *os.File) error {
+	watched, err := shm.WatchForeign(word)
+	switch {
+	case errors.Is(err, shm.ErrUnsupported):
+		return nil // the end of the process tells
+	case err != nil:
+		return fmt.Errorf("launch: watch process %d: %w", s.program.PID, err)
+	}
+	s.work.Go(func() {
+		defer watched.Close()
+		select {
+		case <-watched.Died():
+			s.exit(1)
+		case <-s.closed:
+		}
+	})
+	return nil
 }
 
 // Close implements launch.Sidecar.
