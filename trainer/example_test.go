@@ -92,6 +92,52 @@ func ExampleConfig() {
 	// 200 steps
 }
 
+// The batch grows when the gradients of the samples point in different directions. The job then takes fewer
+// steps; schedules count those of the first batch.
+func ExampleGrowth() {
+	ctx := context.Background()
+	group, err := groupOfOne(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer group.Close()
+	// The parameter becomes the mean of the numbers 0 to 9, from which the single numbers differ more and
+	// more, compared to the distance of the parameter.
+	w := trainer.Param{Name: "w", Shape: []int{1}, Data: []float32{20}}
+	mean := trainer.Model{Params: []trainer.Param{w}, Gradient: func(b *trainer.Batch) (loss float64, err error) {
+		for _, i := range b.Samples() {
+			miss := w.Data[0] - float32(i%10)
+			b.Grad(0)[0] += miss
+			loss += float64(miss) * float64(miss)
+		}
+		return loss, nil
+	}}
+	cfg := job(40)
+	cfg.GlobalBatch, cfg.Microbatch = 5, 1
+	cfg.Growth = trainer.Growth{Max: 50, Rate: trainer.GrowRoot}
+	cfg.Schedule = optim.Cosine(0.1, 0, cfg.TotalSteps())
+	batch := cfg.GlobalBatch
+	cfg.Hooks.OnStep = func(r trainer.StepReport) {
+		if r.Samples > batch {
+			batch = r.Samples
+			fmt.Println("the batch has grown to", batch)
+		}
+	}
+	cfg.Hooks.Done = func(r trainer.Result) {
+		fmt.Println("less than half of the steps:", 2*r.Steps < cfg.TotalSteps())
+	}
+	if err := trainer.Run(ctx, group, mean, cfg); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// the batch has grown to 10
+	// the batch has grown to 20
+	// the batch has grown to 40
+	// the batch has grown to 50
+	// less than half of the steps: true
+}
+
 // Peers score the model together after each pass, and stop when the score is good enough.
 func ExampleNew() {
 	ctx := context.Background()

@@ -109,7 +109,7 @@ func lastStatusOf(ctx context.Context, name string, paths bool) (launch.Status, 
 }
 
 // writeStatus writes the status of a running job: a line about the job, lines about its progress,
-// the time of the last step and about the shares if they are known, and the table of members, which
+// the time of the last step, about a batch that has grown and about the shares if they are known, and the table of members, which
 // the function write writes. A dash stands for an unknown value: for example, a program without
 // package trainer may report no steps. Long lines are truncated; --json has the full values.
 func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.MemberStatus) error) error {
@@ -120,6 +120,9 @@ func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.M
 	}
 	if measured, predicted := s.StepTime(); measured > 0 {
 		lines += "step time " + formatStepTime(measured, predicted) + "\n"
+	}
+	if s.Batch > 0 {
+		lines += fmt.Sprintf("batch %d since step %d\n", s.Batch, s.BatchSince)
 	}
 	if s.Balanced != nil {
 		lines += "shares " + formatBalanced(*s.Balanced) + "\n"

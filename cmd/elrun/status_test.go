@@ -29,7 +29,7 @@ func TestWriteStatus(t *testing.T) {
 	}{
 		{"balanced", launch.Status{
 			Job: "m", Epoch: 2, Step: 44, Of: 354, Progress: launch.Progress{Loss: 0.51234, SamplesPerS: 13701.4, StepsPerS: 26.8, ElapsedMS: 1700, LeftMS: 11600},
-			Balanced: &launch.Balanced{Step: 41, Old: []int{16, 16}, Shares: []int{26, 6}, Reason: "rank 1: 16 to 6"},
+			Batch: 1024, BatchSince: 40, Balanced: &launch.Balanced{Step: 41, Old: []int{16, 16}, Shares: []int{26, 6}, Reason: "rank 1: 16 to 6"},
 			Members: []launch.MemberStatus{
 				{ID: "cMZYjyrm", Index: 0, Host: "vm", Rank: 0, State: "running", Share: 26, Speed: 5973.4, ComputeMS: 29.52,
 					CommMS: 7.9, StepMS: 37.4, PredictedMS: 30, Path: "p2p"},
@@ -39,6 +39,7 @@ func TestWriteStatus(t *testing.T) {
 job m  epoch 2  step 44/354  waiting for -
 loss 0.5123  13701 samples/s  2s elapsed  12s left
 step time 37.4 ms, predicted 35.0 ms (+7 %)
+batch 1024 since step 40
 shares 16 16 -> 26 6 since step 41: rank 1: 16 to 6
 RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMP MS  PRED MS  COMM MS  PATH  SEEN
 0     0      cMZYjyrm  vm    running  26     5973       29.5     30.0     7.9      p2p   now

@@ -13,6 +13,10 @@ type Status struct {
 	WaitingFor []string `json:"waiting_for"`
 	// Balanced is the last change of the shares; nil if there was none.
 	Balanced *Balanced `json:"balanced,omitempty"`
+	// Batch is the number of samples of a full step since the step BatchSince, from which on the batch
+	// is larger than before; 0 if it has not grown.
+	Batch      int   `json:"batch,omitempty"`
+	BatchSince int64 `json:"batch_since,omitempty"`
 	// Ended describes the end of the job; nil while it runs. An ended job has no members. See
 	// LastStatus.
 	Ended *Ended `json:"ended,omitempty"`

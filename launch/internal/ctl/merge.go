@@ -14,6 +14,7 @@ func MergeStatus(reports []spec.Status) spec.Status {
 	var out spec.Status
 	own, seen := map[string]spec.MemberStatus{}, map[string]float64{}
 	var base []spec.MemberStatus
+	counted := int64(-1) // the latest step of a report that has the number of steps
 	// Take the view of the latest epoch, and the newest values of all reports. Reports of one epoch
 	// have equal lists of members, so take the list of the first report.
 	for i, s := range reports {
@@ -24,7 +25,17 @@ func MergeStatus(reports []spec.Status) spec.Status {
 		if i == 0 || s.Step > out.Step {
 			out.Progress = s.Progress
 		}
-		out.Step, out.Of, out.ElapsedMS = max(out.Step, s.Step), max(out.Of, s.Of), elapsed
+		// The number of steps falls when the batch grows.
+		switch {
+		case s.Of > 0 && s.Step > counted:
+			out.Of, counted = s.Of, s.Step
+		case s.Step == counted:
+			out.Of = max(out.Of, s.Of)
+		}
+		if s.BatchSince > out.BatchSince {
+			out.Batch, out.BatchSince = s.Batch, s.BatchSince
+		}
+		out.Step, out.ElapsedMS = max(out.Step, s.Step), elapsed
 		if s.Balanced != nil && (out.Balanced == nil || s.Balanced.Step > out.Balanced.Step) {
 			out.Balanced = s.Balanced
 		}

@@ -60,6 +60,8 @@ func (r *reducer) apply(e event.Event) {
 		r.step(e.Step, b)
 	case event.Shares:
 		r.status.Balanced = &spec.Balanced{Step: e.Step, Old: b.Old, Shares: b.New, Reason: b.Reason} // shared, but nobody writes to the slices
+	case event.Growth:
+		r.status.Batch, r.status.BatchSince = b.New, e.Step
 	case event.Stall:
 		r.stalled = wire.SplitIDs(b.Culprit)
 	case event.Lost:
@@ -117,7 +119,9 @@ func (r *reducer) view(epoch uint64, v event.View) {
 // step records the figures of a stable step.
 func (r *reducer) step(n int64, s event.Step) {
 	r.status.Step, r.stalled = n, nil
-	r.status.Of = max(r.status.Of, s.Of)
+	if s.Of > 0 {
+		r.status.Of = s.Of // fewer than before if the batch has grown
+	}
 	r.self.Share = 0
 	for _, m := range s.Microbatches {
 		r.self.Share += m[1] - m[0]

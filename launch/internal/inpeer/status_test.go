@@ -69,8 +69,10 @@ func TestReducerFigures(t *testing.T) {
 	r.apply(viewOf(3, "bbbbbbbb", "aaaaaaaa", "dddddddd"))
 	r.apply(event.Event{Epoch: 2, Body: event.Path{Who: "cccccccc", Kind: "unix"}}) // no member any more
 	r.apply(event.Event{Step: 6, Body: event.Shares{Old: []int{4, 4}, New: []int{3, 5}, Reason: "rank 0 is slow"}})
+	r.apply(event.Event{Step: 5, Body: event.Step{Of: 12}})
+	r.apply(event.Event{Step: 6, Body: event.Growth{Old: 64, New: 128}})
 	r.apply(event.Event{Step: 7, Body: event.Step{Of: 9, Microbatches: [][2]int{{0, 3}, {8, 10}}, ShareSamples: 80, ComputeMS: 40, CommMS: 5, StepMS: 46, PredictedMS: 39}})
-	want := spec.Status{Job: "job", Epoch: 3, Step: 7, Of: 9, Balanced: &spec.Balanced{Step: 6, Old: []int{4, 4}, Shares: []int{3, 5}, Reason: "rank 0 is slow"}, Members: []spec.MemberStatus{
+	want := spec.Status{Job: "job", Epoch: 3, Step: 7, Of: 9, Batch: 128, BatchSince: 6, Balanced: &spec.Balanced{Step: 6, Old: []int{4, 4}, Shares: []int{3, 5}, Reason: "rank 0 is slow"}, Members: []spec.MemberStatus{
 		{ID: "bbbbbbbb", Index: -1, Rank: 0, State: spec.StateUnknown, SeenMS: -1, Path: "p2p"},
 		{ID: "aaaaaaaa", Index: 3, Host: "h", Rank: 1, State: spec.StateRunning, Share: 5, Speed: 2000, ComputeMS: 40, CommMS: 5,
 			StepMS: 46, PredictedMS: 39, Path: "p2p,shm", Paths: []spec.PeerPath{{ID: "bbbbbbbb", Kind: "p2p"}, {ID: "dddddddd", Kind: "shm"}}},
@@ -152,6 +154,17 @@ func TestMergeBalanced(t *testing.T) {
 	for range reports {
 		reports = append(reports[1:], reports[0])
 		if got := ctl.MergeStatus(reports).Balanced; got == nil || got.Reason != "late" {
+			t.Errorf("got %+v", got)
+		}
+	}
+}
+
+// The number of steps falls when the batch grows, so that of the peer with the latest step holds. A peer may not know it.
+func TestMergeGrowth(t *testing.T) {
+	reports := []spec.Status{{Step: 8, Of: 99, Batch: 64, BatchSince: 5}, {Step: 9, Of: 60, Batch: 128, BatchSince: 9}, {Step: 9}, {}}
+	for range reports {
+		reports = append(reports[1:], reports[0])
+		if got := ctl.MergeStatus(reports); got.Step != 9 || got.Of != 60 || got.Batch != 128 || got.BatchSince != 9 {
 			t.Errorf("got %+v", got)
 		}
 	}
