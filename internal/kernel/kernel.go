@@ -42,3 +42,9 @@ func Bytes[T dtype.Number](v []T) []byte {
 	}
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*Size[T]())
 }
+
+// Elements returns the memory of b as elements, without a copy: the inverse of Bytes. b must begin at a
+// multiple of the element size. Bytes beyond the last whole element are left out.
+func Elements[T dtype.Number](b []byte) []T {
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/Size[T]())
+}

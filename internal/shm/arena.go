@@ -104,7 +104,7 @@ func Alloc[T dtype.Number](a *Arena, n int) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
-	return viewAs[T](b), nil
+	return kernel.Elements[T](b), nil
 }
 
 // Free frees a result of Alloc, which must begin where the result began. No process may use the

@@ -121,10 +121,10 @@ func reduceRange[T dtype.Number](l *Lane, first, end int, fold Reducer[T], nonTe
 func reduceBlock[T dtype.Number](l *Lane, first, end int, fold Reducer[T], nonTemporal int) {
 	to, from := targets[T](&l.views), sources[T](&l.views)
 	for r := range l.size {
-		to[r] = viewAs[T](l.views.dst[(l.rank+r)%l.size])[first:end]
-		from[r] = viewAs[T](l.views.src[r])[first:end]
+		to[r] = kernel.Elements[T](l.views.dst[(l.rank+r)%l.size])[first:end]
+		from[r] = kernel.Elements[T](l.views.src[r])[first:end]
 	}
-	fold.reduceInto(to, viewAs[T](l.blocks[l.rank]), from, nonTemporal) // dst may be the vector of a later rank
+	fold.reduceInto(to, kernel.Elements[T](l.blocks[l.rank]), from, nonTemporal) // dst may be the vector of a later rank
 }
 
 // reduceEdge reduces the elements from first to end into this rank's dst. The operands are in the
@@ -134,9 +134,9 @@ func reduceEdge[T dtype.Number](l *Lane, first, end, skip int, fold Reducer[T]) 
 		return
 	}
 	to, from := targets[T](&l.views)[:1], sources[T](&l.views)
-	to[0] = viewAs[T](l.views.dst[l.rank])[first:end]
+	to[0] = kernel.Elements[T](l.views.dst[l.rank])[first:end]
 	for r := range from {
-		from[r] = viewAs[T](l.slotOf(r).inline[skip:])[:end-first]
+		from[r] = kernel.Elements[T](l.slotOf(r).inline[skip:])[:end-first]
 	}
 	fold.reduceInto(to, to[0], from, 0)
 }

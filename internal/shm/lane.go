@@ -3,7 +3,6 @@ package shm
 import (
 	"fmt"
 	"time"
-	"unsafe"
 
 	"github.com/elrun/elrun/dtype"
 	"github.com/elrun/elrun/internal/kernel"
@@ -116,7 +115,7 @@ func Small[T dtype.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
 		if err != nil {
 			return err
 		}
-		v := viewAs[T](p.inline[:bytes])
+		v := kernel.Elements[T](p.inline[:bytes])
 		if i == 0 {
 			copy(dst, v)
 			continue
@@ -124,11 +123,6 @@ func Small[T dtype.Number](l *Lane, dst []T, fold func(dst, a, b []T)) error {
 		fold(dst, dst, v)
 	}
 	return nil
-}
-
-// viewAs returns bytes of the segment as elements, without a copy.
-func viewAs[T dtype.Number](b []byte) []T {
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/kernel.Size[T]())
 }
 
 // PostVectors is Post for an AllReduce. offsets has the positions of the vectors in the arena, or 0

@@ -117,7 +117,7 @@ func (p *player) attach() error {
 	p.lane = seg.Lane(0, all)
 	p.src, p.dst = make([]float32, p.bytes/4), make([]float32, p.bytes/4)
 	if p.engine == "direct" {
-		p.src, p.dst = viewAs[float32](arenas[p.rank][:p.bytes]), viewAs[float32](arenas[p.rank][p.bytes:2*p.bytes])
+		p.src, p.dst = kernel.Elements[float32](arenas[p.rank][:p.bytes]), kernel.Elements[float32](arenas[p.rank][p.bytes:2*p.bytes])
 	}
 	return nil
 }

@@ -212,7 +212,7 @@ func TestShortBlocksWithArenas(t *testing.T) {
 		}
 		s.blockBytes = 4 << 10
 		l := s.Lane(0, upTo(n))
-		v := viewAs[int64](arenas[rank])
+		v := kernel.Elements[int64](arenas[rank])
 		for i := range v {
 			v[i] = input(rank, i)
 		}

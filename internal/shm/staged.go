@@ -154,7 +154,7 @@ func (s *staged[T]) pieceIn(k, owner, chunk int) []T {
 	bytes := kernel.Size[T]()
 	first, end := s.piece(k, chunk)
 	b := s.blocks[owner][k%s.depth*s.block+chunk*s.stride+first*bytes%cacheLine:]
-	return viewAs[T](b[:(end-first)*bytes])
+	return kernel.Elements[T](b[:(end-first)*bytes])
 }
 
 // fill copies this rank's operands for the chunks of the other ranks into its block k, once no rank
