@@ -46,8 +46,8 @@ type decisions struct {
 // point is a rank's knowledge of the point after a step.
 type point struct {
 	step    int64
-	sums    []Score // results of Point.Sum, in the order of the calls
-	decided bool    // this rank's program has decided
+	sums    [][totalWords]int64 // results of Point.Sum and Point.Add, in the order of the calls
+	decided bool                // this rank's program has decided
 	// stop is the decision of this rank's program, or the common decision once the point is
 	// concluded.
 	stop      bool
@@ -57,7 +57,7 @@ type point struct {
 
 // maxSums is the largest number of sums of a point. All reports have room for that number, so that
 // they are equally long.
-const maxSums = 4
+const maxSums = 8
 
 // pointReport is the message of a rank about a point.
 type pointReport struct {
@@ -66,7 +66,7 @@ type pointReport struct {
 }
 
 // pointReportWords is the length of an encoded report, in words.
-const pointReportWords = 4 + 3*maxSums
+const pointReportWords = 4 + totalWords*maxSums
 
 // words encodes the report.
 func (p pointReport) words() []int64 {
@@ -78,7 +78,7 @@ func (p pointReport) words() []int64 {
 	}
 	w[1], w[2], w[3] = p.seen, p.kept, int64(len(p.point.sums))
 	for i, s := range p.point.sums {
-		putScore(w[4+3*i:], s)
+		copy(w[4+totalWords*i:], s[:])
 	}
 	return w
 }
@@ -88,19 +88,39 @@ func pointReportOf(w []int64, step int64) pointReport {
 	flag := func(i int) bool { return w[0]>>i&1 != 0 }
 	v := pointReport{point{step: step, decided: flag(0), stop: flag(1), keep: flag(2), concluded: flag(3)}, w[1], w[2]}
 	for i := range min(max(0, w[3]), maxSums) {
-		v.point.sums = append(v.point.sums, getScore(w[4+3*i:]))
+		v.point.sums = append(v.point.sums, [totalWords]int64(w[4+totalWords*i:]))
 	}
 	return v
 }
 
-// putScore encodes a score in three words.
-func putScore(w []int64, s Score) {
-	w[0], w[1], w[2] = int64(s.Samples), int64(s.Correct), int64(math.Float64bits(s.Loss))
+// totalWords is the number of words of a sum: a score has three.
+const totalWords = 3
+
+// encodeScore encodes a score in words.
+func encodeScore(s Score) [totalWords]int64 {
+	return [totalWords]int64{int64(s.Samples), int64(s.Correct), int64(math.Float64bits(s.Loss))}
 }
 
-// getScore decodes the words of putScore.
-func getScore(w []int64) Score {
+// decodeScore decodes the words of encodeScore.
+func decodeScore(w [totalWords]int64) Score {
 	return Score{int(w[0]), int(w[1]), math.Float64frombits(uint64(w[2]))}
+}
+
+// encodeNumbers encodes up to three numbers in words.
+func encodeNumbers(numbers []float64) (w [totalWords]int64) {
+	for i, x := range numbers {
+		w[i] = int64(math.Float64bits(x))
+	}
+	return w
+}
+
+// decodeNumbers decodes n numbers of encodeNumbers.
+func decodeNumbers(w [totalWords]int64, n int) []float64 {
+	var all []float64
+	for _, x := range w[:n] {
+		all = append(all, math.Float64frombits(uint64(x)))
+	}
+	return all
 }
 
 // merge returns a rank's knowledge of a point after a gather. It treats all ranks alike, so all

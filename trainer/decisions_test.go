@@ -13,7 +13,7 @@ func drawView(t *rapid.T, step int64) pointReport {
 	v := pointReport{point{step: step, decided: flag("decided"), stop: flag("stop"), keep: flag("keep"), concluded: flag("concluded")},
 		rapid.Int64Range(0, 3).Draw(t, "seen"), rapid.Int64Range(0, 3).Draw(t, "kept")}
 	for range rapid.IntRange(0, maxSums).Draw(t, "sums") {
-		v.point.sums = append(v.point.sums, Score{rapid.Int().Draw(t, "samples"), rapid.Int().Draw(t, "correct"), rapid.Float64().Draw(t, "loss")})
+		v.point.sums = append(v.point.sums, encodeScore(Score{rapid.Int().Draw(t, "samples"), rapid.Int().Draw(t, "correct"), rapid.Float64().Draw(t, "loss")}))
 	}
 	return v
 }
@@ -51,7 +51,7 @@ func TestMergedPoints(t *testing.T) {
 				concluded = true
 			}
 			for i := range rapid.IntRange(0, most).Draw(t, "own sums") { // all ranks see the same sums, so each has a prefix of one sequence
-				v.point.sums = append(v.point.sums, Score{Samples: i})
+				v.point.sums = append(v.point.sums, encodeScore(Score{Samples: i}))
 			}
 			all = append(all, v)
 		}

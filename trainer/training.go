@@ -165,57 +165,105 @@ func (p *Point) Part(n int) (lo, hi int) {
 
 // Sum adds up the parts of a score over all peers, and returns the same total at every peer.
 // Counts are exact; the last bits of a loss depend on the division into parts. All peers call Sum
-// in the same order, at most four times at a point. After an error this point comes again among
-// the remaining peers, and sums that were already returned stay the same.
+// and Add in the same order, at most eight times at a point. After an error this point comes again
+// among the remaining peers, and sums that were already returned stay the same.
 func (p *Point) Sum(part Score) (Score, error) {
+	all, err := p.remembered(encodeScore(part), func(parts [][totalWords]int64) [totalWords]int64 {
+		var sum Score
+		for _, w := range parts {
+			s := decodeScore(w)
+			sum.Samples, sum.Correct, sum.Loss = sum.Samples+s.Samples, sum.Correct+s.Correct, sum.Loss+s.Loss
+		}
+		return encodeScore(sum)
+	})
+	return decodeScore(all), err
+}
+
+// MostNumbers is the largest number of numbers that Point.Add adds up in a call.
+const MostNumbers = totalWords
+
+// Add is Sum for one to MostNumbers numbers of another meaning. All peers pass as many. Sums of
+// integers below 2^53 are exact.
+func (p *Point) Add(part ...float64) ([]float64, error) {
+	if len(part) < 1 || len(part) > MostNumbers {
+		return nil, fmt.Errorf("trainer: Point.Add of %d numbers, want 1 to %d", len(part), MostNumbers)
+	}
+	all, err := p.remembered(encodeNumbers(part), func(parts [][totalWords]int64) [totalWords]int64 {
+		sums := make([]float64, len(part))
+		for _, w := range parts {
+			for i, x := range decodeNumbers(w, len(part)) {
+				sums[i] += x
+			}
+		}
+		return encodeNumbers(sums)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return decodeNumbers(all, len(part)), nil
+}
+
+// Known reports whether the next Sum or Add returns a total that peers have computed at this point
+// before, without the part of this peer.
+func (p *Point) Known() bool { return p.sums < len(p.decisions.point.sums) }
+
+// Gather returns the words of all peers, by rank. All peers call it in the same order with equally
+// many words, among their calls of Sum and Add. Unlike a sum it is not remembered: after an error
+// this point comes again, and the peers call it again.
+func (p *Point) Gather(words []int64) ([][]int64, error) {
 	if err := errors.Join(p.broken, p.failed); err != nil {
-		return Score{}, err
+		return nil, err
+	}
+	all, err := p.gather(words)
+	p.broken = err
+	return all, err
+}
+
+// remembered returns the next total of this point: one that is known, or else the one that add
+// makes of the parts of all ranks, in rank order.
+func (p *Point) remembered(part [totalWords]int64, add func(parts [][totalWords]int64) [totalWords]int64) ([totalWords]int64, error) {
+	if err := errors.Join(p.broken, p.failed); err != nil {
+		return part, err
 	}
 	at := &p.decisions.point
 	if p.sums == maxSums {
 		p.failed = errSums
-		return Score{}, errSums
+		return part, errSums
 	}
-	// A point that is yielded again has the sums of the first time: Sum returns them without a
+	// A point that is yielded again has the sums of the first time: they are returned without a
 	// collective call.
-	if p.sums == len(at.sums) {
-		total, err := p.sum(part)
+	if !p.Known() {
+		all, err := p.gather(part[:])
 		if err != nil {
 			p.broken = err
-			return Score{}, err
+			return part, err
 		}
-		at.sums = append(slices.Clone(at.sums), total)
+		var parts [][totalWords]int64
+		for _, w := range all {
+			parts = append(parts, [totalWords]int64(w))
+		}
+		at.sums = append(slices.Clone(at.sums), add(parts))
 	}
 	p.sums++
 	return at.sums[p.sums-1], nil
 }
 
-// sum adds up the parts of a score over all ranks, in rank order.
-func (p *Point) sum(part Score) (total Score, err error) {
+// gather returns the words of all ranks, by rank.
+func (p *Point) gather(words []int64) ([][]int64, error) {
 	if p.session == nil {
-		return part, nil
+		return [][]int64{words}, nil
 	}
 	p.idle() // a peer that waits for others is not busy
 	defer func() { p.idle = p.decisions.busy(p.session) }()
-	const words = 3
-	n := len(p.session.View.Members)
-	// Each rank writes its part to its own range of a zeroed vector, so the sum of these vectors has
-	// the parts of all ranks. The parts are then added in rank order, so that rounding is the same
-	// at all ranks.
-	all := make([]int64, n*words)
-	putScore(all[p.session.Rank*words:], part)
-	if err := collective.AllReduce(p.ctx, p.session.Comm.With(collective.CallOptions{For: "score"}), all, all, collective.Sum[int64]); err != nil {
-		return Score{}, fmt.Errorf("share the score after step %d: %w", p.Step, err)
+	all := make([]int64, len(p.session.View.Members)*len(words))
+	if err := collective.AllGather(p.ctx, p.session.Comm.With(collective.CallOptions{For: "score"}), all, words); err != nil {
+		return nil, fmt.Errorf("share the score after step %d: %w", p.Step, err)
 	}
-	for w := range slices.Chunk(all, words) {
-		s := getScore(w)
-		total.Samples, total.Correct, total.Loss = total.Samples+s.Samples, total.Correct+s.Correct, total.Loss+s.Loss
-	}
-	return total, nil
+	return slices.Collect(slices.Chunk(all, len(words))), nil
 }
 
-// errSums is returned by the fifth call of Sum at a point.
-var errSums = errors.New("a point has at most 4 sums: combine several scores in one Sum")
+// errSums is returned by the ninth call of Sum at a point.
+var errSums = errors.New("a point has at most 8 sums: combine several scores in one Sum")
 
 // Keep keeps a copy of the parameters in memory, in place of an earlier copy. Training.Kept
 // returns the copy, also at peers that joined later.

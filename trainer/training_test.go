@@ -192,8 +192,8 @@ func TestWrongLoopsOfPoints(t *testing.T) {
 	for want, body := range map[string]func(p *trainer.Point) bool{
 		"left the loop of Points after step 4": func(p *trainer.Point) bool { return p.Step != 4 },
 		"no test set":                          func(p *trainer.Point) bool { p.Fail(boom); return true },
-		"at most 4 sums": func(p *trainer.Point) bool {
-			for range 5 {
+		"at most 8 sums": func(p *trainer.Point) bool {
+			for range 9 {
 				_, _ = p.Sum(trainer.Score{})
 			}
 			return true
