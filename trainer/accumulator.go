@@ -71,6 +71,7 @@ type floatAccumulator struct {
 	layout layout
 	own    vector           // this peer's sums
 	bufs   *gradientBuffers // results of reductions
+	given  bool             // own is memory of the model (Model.Grads), which stays where it is
 	// bad names the parameter of the first value that was not finite; faultNone if there is none.
 	bad fault
 }
@@ -79,6 +80,25 @@ type floatAccumulator struct {
 func newFloatAccumulator(l layout) (*floatAccumulator, *gradientBuffers) {
 	bufs := &gradientBuffers{l.vector(), l.vector()}
 	return &floatAccumulator{layout: l, own: l.vector(), bufs: bufs}, bufs
+}
+
+// use makes the model's memory (Model.Grads) the memory of the sums, if there is any.
+func (f *floatAccumulator) use(given [][]float32) error {
+	if given == nil {
+		return nil
+	}
+	n := f.layout.size()
+	if cap(given[0]) < n {
+		return fmt.Errorf("trainer: the first vector of Model.Grads has room for %d elements, want %d, for all gradients", cap(given[0]), n)
+	}
+	flat := given[0][:n:n]
+	f.own, f.given = vector{flat, cut(f.layout, flat)}, true
+	for i, v := range f.own.views {
+		if &v[0] != &given[i][0] {
+			return fmt.Errorf("trainer: Model.Grads of parameter %d does not begin where the vector before it ends", i)
+		}
+	}
+	return nil
 }
 
 // clear zeroes the sums; float32 has no scale.
@@ -104,6 +124,9 @@ func (f *floatAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) p
 // migrate moves all three vectors, because both gradient buffers serve as the target of
 // reductions in turn.
 func (f *floatAccumulator) migrate(h *sharedBuffers) error {
+	if f.given { // a reduction between memory of the model and shared memory copies both
+		return nil
+	}
 	there, err := migrateVectors(h, f.own.flat, f.bufs.staging.flat, f.bufs.applied.flat)
 	if err != nil {
 		return err
@@ -159,10 +182,11 @@ type exactAccumulator struct {
 	bufs   *gradientBuffers
 	// scale is the scale of the attempt, equal at all ranks.
 	scale exact.Scale
-	views [][]int32 // own, by parameter
-	own   []int32   // this peer's sums, all parameters; operand of the reduction
-	all   []int32   // sums of all ranks; result of the reduction
-	parts [][]int32 // views of all, by parameter
+	views [][]int32   // own, by parameter
+	own   []int32     // this peer's sums, all parameters; operand of the reduction
+	all   []int32     // sums of all ranks; result of the reduction
+	parts [][]int32   // views of all, by parameter
+	given [][]float32 // the model's memory for a microbatch (Model.Grads); nil if it is staging
 	// peaks are the largest magnitudes in the gradients of this peer's microbatches, by parameter.
 	peaks []exact.Peak
 	// left has, by microbatch and parameter, the length of the prefix that is not in the sums yet.
@@ -207,7 +231,9 @@ func (e *exactAccumulator) groups(micros [][]int) [][]int { return micros }
 // collect quantises each gradient as soon as the model has completed it, so that the reduction of
 // that gradient can begin while the model computes the next gradient.
 func (e *exactAccumulator) collect(micros []int, ready func(i, from int)) sink {
-	clear(e.bufs.staging.flat)
+	for _, g := range e.grads() {
+		clear(g)
+	}
 	last := len(micros) - 1
 	e.begin(micros)
 	var early error
@@ -227,7 +253,7 @@ func (e *exactAccumulator) collect(micros []int, ready func(i, from int)) sink {
 			ready(i, from)
 		}
 	}
-	return sink{e.bufs.staging.views, taken, func() error {
+	return sink{e.grads(), taken, func() error {
 		if early != nil {
 			return early
 		}
@@ -257,16 +283,24 @@ func (e *exactAccumulator) lacks(i, from int) bool {
 	return slices.ContainsFunc(e.left[:len(e.left)-1], func(left []int) bool { return left[i] > from })
 }
 
+// grads returns the memory in which a microbatch is computed, by parameter.
+func (e *exactAccumulator) grads() [][]float32 {
+	if e.given != nil {
+		return e.given
+	}
+	return e.bufs.staging.views
+}
+
 // take quantises the elements [from:] of the gradient of parameter i in microbatch k, and adds them
 // to the sums. It skips elements that were added before. If others is true, other microbatches
-// follow, and take zeroes the elements in the staging buffer.
+// follow, and take zeroes the elements in the memory of the gradients.
 func (e *exactAccumulator) take(k, i, from int, others bool) {
 	end := e.left[k][i]
 	if from < 0 || from >= end {
 		return
 	}
 	e.left[k][i] = from
-	part := e.bufs.staging.views[i][from:end]
+	part := e.grads()[i][from:end]
 	if k == e.zero && e.first != nil {
 		copy(e.first[i][from:end], part)
 	}

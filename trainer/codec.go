@@ -21,8 +21,9 @@ import (
 //	          vectors of float32. A state has the parameters, then the optimizer
 //	          state, slot by slot for each parameter; an update has the mean
 //	          gradient that the optimizer was given
+//	          in a state, the bytes of the Updater, if the model has one
 //
-// Nothing follows the vectors.
+// Nothing follows.
 const (
 	stateMagic  = "elstate1"
 	updateMagic = "elupdat1"
@@ -42,6 +43,11 @@ type header struct {
 	Growth *growth.State `json:",omitempty"`
 	Sizes  []int         // elements of each parameter
 	Slots  int           // optimizer vectors for each parameter
+	// Updater is set if the model has an Updater, whose state follows the vectors of a state: its
+	// length, and its xxHash64.
+	Updater      bool   `json:",omitempty"`
+	UpdaterBytes int64  `json:",omitempty"`
+	UpdaterSum   uint64 `json:",omitempty"`
 }
 
 // fits returns an error unless the vectors that h describes match the vectors of this job. want is
@@ -52,6 +58,10 @@ func (h header) fits(want header) error {
 		return fmt.Errorf("its parameters have %v elements, this job's have %v", h.Sizes, want.Sizes)
 	case h.Slots != want.Slots:
 		return fmt.Errorf("its optimizer keeps %d vectors for each parameter, this job's keeps %d", h.Slots, want.Slots)
+	case h.UpdaterBytes < 0 || h.UpdaterBytes > maxUpdater:
+		return fmt.Errorf("its state of the Updater has %d bytes, want 0 to %d", h.UpdaterBytes, int64(maxUpdater))
+	case h.Updater != want.Updater:
+		return errors.New("one of it and this job updates parameters by an optimizer of elrun, and the other by an Updater of the program")
 	case len(h.Exponents) != len(want.Exponents):
 		return fmt.Errorf("it has %d exponents of exact mode, this job has %d", len(h.Exponents), len(want.Exponents))
 	}
@@ -103,17 +113,22 @@ func decodeHeader(r io.Reader, magic string) (header, error) {
 	return h, nil
 }
 
-// decodeVectors fills the vectors from r, and checks that r ends after them.
+// decodeVectors fills the vectors from r.
 func decodeVectors(r io.Reader, vectors [][]float32) error {
 	for i, v := range vectors {
 		if _, err := io.ReadFull(r, kernel.Bytes(v)); err != nil {
 			return fmt.Errorf("read vector %d of %d: %w", i+1, len(vectors), whole(err))
 		}
 	}
-	// Further bytes mean that the sender's model has other parameters than this peer's.
+	return nil
+}
+
+// decodeEnd checks that r ends. Further bytes mean that the sender's model has other parameters than
+// this peer's.
+func decodeEnd(r io.Reader) error {
 	switch n, err := io.ReadFull(r, make([]byte, 1)); {
 	case n > 0:
-		return errors.New("bytes follow after the last vector")
+		return errors.New("bytes follow after its end")
 	case err != io.EOF:
 		return fmt.Errorf("read the end: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/internal/ledger"
 	"github.com/elrun/elrun/trainer/internal/steal"
 	"github.com/elrun/elrun/trainer/optim"
 )
@@ -154,12 +155,12 @@ func TestRecomputedCounts(t *testing.T) {
 	}
 	add(0, 1)
 	r.own.reset(1, 0, r.state.scale, 4)
-	if r.own.samples != 0 || r.own.held.Len() != 0 || r.own.loss != (lossSum{}) || r.own.sums.(*floatAccumulator).own.flat[0] != 0 {
+	if r.own.samples != 0 || r.own.held.Len() != 0 || r.own.loss != (ledger.Sum{}) || r.own.sums.(*floatAccumulator).own.flat[0] != 0 {
 		t.Errorf("after a reset the contribution has %+v", r.own)
 	}
 	add(1, 2)
-	if r.own.recomputed != 1 || r.own.loss.float() != 4 {
-		t.Errorf("recomputed %d, want 1; loss %v", r.own.recomputed, r.own.loss.float())
+	if r.own.recomputed != 1 || r.own.loss.Float() != 4 {
+		t.Errorf("recomputed %d, want 1; loss %v", r.own.recomputed, r.own.loss.Float())
 	}
 	r.own.reset(1, 1, r.state.scale, 4)
 	add(0, 1, 2)
@@ -181,7 +182,7 @@ func TestFaultsOfAContribution(t *testing.T) {
 		if err := r.own.add(r.model, r.plan.step(1), []int{0}, ignore); err != nil {
 			t.Fatal(err)
 		}
-		if f := r.own.fault(); f != faultLoss || r.own.loss != (lossSum{}) {
+		if f := r.own.fault(); f != faultLoss || r.own.loss != (ledger.Sum{}) {
 			t.Errorf("exact %t: fault %d of an infinite loss, sum %v", exactly, f, r.own.loss)
 		}
 	}

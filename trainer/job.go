@@ -58,11 +58,14 @@ func Run(ctx context.Context, group *elastic.Group, model Model, cfg Config) err
 
 // newJob validates the user's arguments and allocates all the memory that steps need.
 func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
+	if err := model.check(); err != nil {
 		return nil, err
 	}
-	if err := model.check(); err != nil {
+	cfg, err := model.updates(cfg)
+	if err == nil {
+		cfg, err = cfg.withDefaults()
+	}
+	if err != nil {
 		return nil, err
 	}
 	if model.Whole && cfg.Gradients.Exact {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/elrun/elrun/trainer/optim"
 )
 
 // ErrOutOfMemory is wrapped by the error of a Gradient that ran out of memory.
@@ -84,6 +86,16 @@ type Model struct {
 	// the next call. Prefetch must return when ctx ends, because Run waits for it. It must not keep
 	// or change samples. Prefetch ignores read errors: the read in Gradient will return them.
 	Prefetch func(ctx context.Context, samples []int)
+	// Grads, if set, is the memory of the gradients, by parameter: Batch.Grad returns these vectors, so
+	// another process may have the memory mapped. In exact mode each vector begins at a multiple of
+	// exact.Alignment, as those of exact.Views do. Otherwise the vectors are consecutive parts of one
+	// array, and the capacity of the first reaches to the end of the last. The run writes to them
+	// between calls of Gradient.
+	Grads [][]float32
+	// Updater, if set, updates the parameters in place of Config.Optimizer and Config.Schedule, which
+	// must be nil then. It is refused together with Waits, Config.Growth, and Clip, Delay and Audit
+	// of Config.Gradients.
+	Updater optim.Updater
 }
 
 // Param is one parameter of a model: a named vector with a shape.
@@ -122,6 +134,9 @@ func (m Model) check() error {
 	if m.Gradient == nil {
 		return errors.New("trainer: the model has no gradient function: set Model.Gradient")
 	}
+	if m.Grads != nil && len(m.Grads) != len(m.Params) {
+		return fmt.Errorf("trainer: Model.Grads has %d vectors for %d parameters, want one each", len(m.Grads), len(m.Params))
+	}
 	if m.MaxSamples < 0 {
 		return fmt.Errorf("trainer: Model.MaxSamples is %d, want 0 or more", m.MaxSamples)
 	}
@@ -132,6 +147,9 @@ func (m Model) check() error {
 		}
 		if size != len(p.Data) || size == 0 {
 			return fmt.Errorf("trainer: parameter %d, %q, has %d elements and the shape %v: want as many elements as the product of the shape, at least 1", i, p.Name, len(p.Data), p.Shape)
+		}
+		if m.Grads != nil && len(m.Grads[i]) != size {
+			return fmt.Errorf("trainer: Model.Grads has %d elements for parameter %d, %q, want %d", len(m.Grads[i]), i, p.Name, size)
 		}
 	}
 	return nil

@@ -72,7 +72,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	switch {
 	case coding != nil:
 		coded, grads = newCompressedAccumulator(l, coding, func() stepPlan { return o.plan.step(o.own.step) })
-		o.own.sums = coded
+		o.own.sums, err = coded, coded.use(m.Grads)
 	case cfg.Gradients.Exact:
 		if scale, err = exact.New(len(l.params), o.plan.mostMicrobatches()); err != nil {
 			return nil, fmt.Errorf("trainer: exact mode: %w", err)
@@ -82,11 +82,18 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 		if o.plan.grown != nil {
 			own.first = l.vector().views
 		}
+		own.given = m.Grads
 		o.own.sums, o.audits = own, newAudits(cfg, m, own)
 	default:
-		o.own.sums, grads = newFloatAccumulator(l)
+		var own *floatAccumulator
+		own, grads = newFloatAccumulator(l)
+		o.own.sums, err = own, own.use(m.Grads)
+	}
+	if err != nil {
+		return nil, err
 	}
 	o.state = newState(o.plan, cfg, l.params, grads, scale)
+	o.state.updater = m.Updater
 	o.reducer = reducer{layout: l, bucketBytes: cfg.Gradients.BucketBytes, sums: o.own.sums, coded: coded, log: cfg.Hooks.log}
 	o.reducer.links.bytes = o.reducer.bytes()
 	o.balance = balance{plan: o.plan, most: cfg.Balancing.MaxShare, pipelined: cfg.Gradients.Delay}
@@ -487,10 +494,10 @@ func checkFaults(reports []rankReport, name func(rank int) string, params []Para
 
 // totals returns the sums of samples and losses over all ranks. Both are integers, so the order
 // does not matter.
-func totals(reports []rankReport) (samples int64, loss lossSum) {
+func totals(reports []rankReport) (samples int64, loss ledger.Sum) {
 	for _, s := range reports {
 		samples += s.samples
-		loss = loss.plus(s.loss)
+		loss = loss.Plus(s.loss)
 	}
 	return samples, loss
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/trainer/internal/ledger"
 	"github.com/elrun/elrun/trainer/internal/steal"
 )
 
@@ -20,8 +21,8 @@ var (
 
 // rankReport is one rank's part of the commit record of a step.
 type rankReport struct {
-	samples int64   // in the rank's contribution
-	loss    lossSum // sum over samples
+	samples int64      // in the rank's contribution
+	loss    ledger.Sum // sum over samples
 	// micros is the time in which the rank computed its share, in microseconds; 0 if the time does
 	// not show the rank's speed.
 	micros   int64
@@ -94,7 +95,7 @@ func decodeReports(record []int64, words int) []rankReport {
 	reports := make([]rankReport, len(record)/words)
 	for r := range reports {
 		w := record[r*words:][:words]
-		reports[r] = rankReport{samples: w[0], loss: lossSum{w[1], uint64(w[2])}, micros: w[3], maxShare: w[4],
+		reports[r] = rankReport{samples: w[0], loss: ledger.Sum{Hi: w[1], Lo: uint64(w[2])}, micros: w[3], maxShare: w[4],
 			group: w[14], groupNorm: math.Float64frombits(uint64(w[5])), fault: fault(w[6]), digest: uint64(w[7]), committed: w[8], stale: w[9]&flagStale != 0,
 			accuses: w[9]&flagAccuses != 0, links: linkUpdates{w[10], w[11]}, nonce: uint64(w[12]), print: uint64(w[13])}
 		if words > reportWords {

@@ -8,13 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/elrun/elrun/trainer/internal/ledger"
 	"github.com/elrun/elrun/trainer/internal/steal"
 	"pgregory.net/rapid"
 )
 
 func anyReport() *rapid.Generator[rankReport] {
 	return rapid.Custom(func(t *rapid.T) rankReport {
-		return rankReport{samples: rapid.Int64().Draw(t, "samples"), loss: lossSum{rapid.Int64().Draw(t, "hi"), rapid.Uint64().Draw(t, "lo")},
+		return rankReport{samples: rapid.Int64().Draw(t, "samples"), loss: ledger.Sum{Hi: rapid.Int64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 			micros: rapid.Int64().Draw(t, "micros"), maxShare: rapid.Int64().Draw(t, "most"),
 			group: rapid.Int64().Draw(t, "group"), groupNorm: rapid.Float64().Draw(t, "square"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
 			committed: rapid.Int64().Draw(t, "committed"), stale: rapid.Bool().Draw(t, "stale"),
@@ -93,9 +94,9 @@ func TestAllFinite(t *testing.T) {
 }
 
 func TestTotalsAndStale(t *testing.T) {
-	reports := []rankReport{{samples: 3, loss: lossOf(0.5)}, {}, {samples: 4, loss: lossOf(-0.25)}}
-	if samples, loss := totals(reports); samples != 7 || loss.float() != 0.25 || anyStale(reports) {
-		t.Errorf("%d samples, loss %v, stale %t", samples, loss.float(), anyStale(reports))
+	reports := []rankReport{{samples: 3, loss: ledger.SumOf(0.5)}, {}, {samples: 4, loss: ledger.SumOf(-0.25)}}
+	if samples, loss := totals(reports); samples != 7 || loss.Float() != 0.25 || anyStale(reports) {
+		t.Errorf("%d samples, loss %v, stale %t", samples, loss.Float(), anyStale(reports))
 	}
 	reports[1].stale = true
 	if !anyStale(reports) {

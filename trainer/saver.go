@@ -97,7 +97,12 @@ func (s *saver) stable(of *state, mine, final bool) {
 	s.step, s.saved = of.committed(), now
 	o := of.last
 	o.Shares = nil // all contributions have been reported
-	h := s.copy(of, o)
+	h, err := s.copy(of, o)
+	if err != nil {
+		s.idle <- struct{}{}
+		s.log("checkpoint of step %d: %v", of.committed(), err)
+		return
+	}
 	s.writing.Go(func() {
 		defer func() { s.idle <- struct{}{} }()
 		s.write(h, o.Epoch)
@@ -112,7 +117,12 @@ func (s *saver) now(of *state) {
 	}
 	defer s.busy(busySaving)()
 	s.writing.Wait()
-	s.write(s.copy(of, of.last), of.last.Epoch)
+	h, err := s.copy(of, of.last)
+	if err != nil {
+		s.log("checkpoint of step %d: %v", of.committed(), err)
+		return
+	}
+	s.write(h, of.last.Epoch)
 }
 
 // busySaving is what this peer does while it waits for a disk.
@@ -127,7 +137,7 @@ func (s *saver) wait() {
 
 // copy copies the state, with o as the outcome of its last step, into memory that later steps do
 // not change, and returns the header of the checkpoint.
-func (s *saver) copy(of *state, o outcome) checkpoint.Header {
+func (s *saver) copy(of *state, o outcome) (checkpoint.Header, error) {
 	tensors := tensorsOf(of)
 	if s.copied == nil {
 		s.copied = slices.Clone(tensors)
@@ -138,7 +148,15 @@ func (s *saver) copy(of *state, o outcome) checkpoint.Header {
 	for i, t := range tensors {
 		copy(s.copied[i].Data, t.Data)
 	}
-	return s.header(of, o)
+	h := of.header(o)
+	own, err := of.saveUpdater(&h)
+	if err != nil {
+		return checkpoint.Header{}, err
+	}
+	if h.Updater {
+		s.copied = append(s.copied[:len(tensors)], updaterTensor(own))
+	}
+	return s.header(of, h), nil
 }
 
 // tensorsOf returns the vectors of a state with the names that they have in a checkpoint: the names
@@ -196,13 +214,12 @@ func (s *saver) write(h checkpoint.Header, epoch uint64) {
 	}
 }
 
-// header returns the header of a checkpoint of the state, with o as the outcome of its last step.
-func (s *saver) header(of *state, o outcome) checkpoint.Header {
+// header returns the header of a checkpoint of the state, which h describes.
+func (s *saver) header(of *state, state header) checkpoint.Header {
 	h := s.base
 	h.Written = time.Now().UnixNano()
 	next := s.plan.walk().Place(of.committed() + 1)
 	h.Step, h.Pass, h.Position = of.committed(), next.Pass, int64(next.First)
-	state := of.header(o)
 	state.Digest = of.digest()
 	h.State, _ = json.Marshal(state) // it cannot fail: all fields are numbers, texts and lists
 	return h
@@ -344,7 +361,13 @@ func load(s *state, c *checkpoint.Checkpoint) error {
 	if h.Outcome.Step != c.Step {
 		return fmt.Errorf("its state is of step %d but the file is of step %d", h.Outcome.Step, c.Step)
 	}
-	return s.replace(h, func() error { return c.Load(tensorsOf(s)) })
+	return s.replace(h, func() ([]byte, error) {
+		own, tensors := make([]byte, h.UpdaterBytes), tensorsOf(s)
+		if h.Updater {
+			tensors = append(tensors, updaterTensor(own))
+		}
+		return own, c.Load(tensors)
+	})
 }
 
 // fits returns an error that names the first setting in which a checkpoint differs from this job.

@@ -12,6 +12,7 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/internal/growth"
+	"github.com/elrun/elrun/trainer/internal/ledger"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -36,6 +37,8 @@ type state struct {
 	digested uint64 // cached digest of the parameters; 0 if not computed
 	// observer is notified of the transitions of the state.
 	observer observer
+	// updater replaces the optimizer; nil without one.
+	updater optim.Updater
 }
 
 // observer is notified of the state's transitions, because reports and the contribution to the
@@ -54,11 +57,11 @@ type observer interface {
 // others report that part.
 type outcome struct {
 	Step    int64
-	Attempt int64   // from 0
-	Epoch   uint64  // in which the step was committed
-	Peers   int     // members of that epoch
-	Samples int64   // in the step
-	Loss    lossSum // sum over Samples
+	Attempt int64      // from 0
+	Epoch   uint64     // in which the step was committed
+	Peers   int        // members of that epoch
+	Samples int64      // in the step
+	Loss    ledger.Sum // sum over Samples
 	// Shares has the contributions of all members, in rank order; it is empty in a checkpoint of a
 	// stable step.
 	Shares []share
@@ -87,7 +90,7 @@ func (o outcome) share(id elastic.ID) (share, bool) {
 }
 
 // meanLoss returns the loss per sample.
-func (o outcome) meanLoss() float64 { return o.Loss.float() / float64(o.Samples) }
+func (o outcome) meanLoss() float64 { return o.Loss.Float() / float64(o.Samples) }
 
 // check returns an error if o cannot be an outcome of the plan. An outcome comes from another
 // member or a checkpoint, and its step and ranges are used in computations.
@@ -184,7 +187,14 @@ func (s *state) invalidate() { s.void = true }
 func (s *state) Save(w io.Writer) error {
 	h := s.header(s.last)
 	h.Digest = s.digest()
-	if err := encode(w, stateMagic, h, s.vectors()); err != nil {
+	own, err := s.saveUpdater(&h)
+	if err == nil {
+		err = encode(w, stateMagic, h, s.vectors())
+	}
+	if err == nil && len(own) > 0 {
+		_, err = w.Write(own)
+	}
+	if err != nil {
 		return fmt.Errorf("trainer: save the state after step %d: %w", s.committed(), err)
 	}
 	return nil
@@ -196,7 +206,16 @@ func (s *state) Save(w io.Writer) error {
 func (s *state) Load(from io.Reader) error {
 	h, err := decodeHeader(from, stateMagic)
 	if err == nil {
-		err = s.replace(h, func() error { return decodeVectors(from, s.vectors()) })
+		err = s.replace(h, func() ([]byte, error) {
+			if err := decodeVectors(from, s.vectors()); err != nil {
+				return nil, err
+			}
+			own, err := h.readUpdater(from)
+			if err != nil {
+				return nil, err
+			}
+			return own, decodeEnd(from)
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("trainer: load a state: %w", err)
@@ -205,9 +224,9 @@ func (s *state) Load(from io.Reader) error {
 }
 
 // replace replaces the state with a saved state, which h describes. read fills the vectors, which
-// have the lengths of h. If h does not fit this job, nothing changes; after any other error the
-// state may be invalid.
-func (s *state) replace(h header, read func() error) error {
+// have the lengths of h, and returns the state of the Updater, if there is one. If h does not fit this
+// job, nothing changes; after any other error the state may be invalid.
+func (s *state) replace(h header, read func() (updater []byte, err error)) error {
 	scale, err := s.check(h)
 	if err != nil {
 		return err
@@ -215,12 +234,16 @@ func (s *state) replace(h header, read func() error) error {
 	// The observer still sees the old state; after this the old state is overwritten.
 	s.observer.superseded(h.Outcome.Step, true)
 	s.invalidate() // until all vectors are read
-	if err := read(); err != nil {
+	own, err := read()
+	if err == nil {
+		err = s.loadUpdater(h, own)
+	}
+	if err != nil {
 		return err
 	}
-	s.digested = 0
 	// The digest detects a copy that was corrupted during the transfer.
-	if got := s.digest(); got != h.Digest {
+	s.digested = s.digestAfter(h.Outcome.Step)
+	if got := s.digested; got != h.Digest {
 		return fmt.Errorf("the parameters after step %d have the digest %016x, want %016x", h.Outcome.Step, got, h.Digest)
 	}
 	s.grow(h.Growth)
@@ -255,7 +278,7 @@ func (s *state) Apply(from io.Reader) error {
 		return fmt.Errorf("trainer: apply an update: it is of step %d, but the state is of step %d", h.Outcome.Step, s.committed())
 	}
 	// No reduction is under way while elastic applies an update, so the staging buffer is free.
-	if err := decodeVectors(from, s.grads.staging.views); err != nil {
+	if err := errors.Join(decodeVectors(from, s.grads.staging.views), decodeEnd(from)); err != nil {
 		return fmt.Errorf("trainer: apply the update of step %d: %w", h.Outcome.Step, err)
 	}
 	s.observer.superseded(h.Outcome.Step, false)
@@ -266,8 +289,9 @@ func (s *state) Apply(from io.Reader) error {
 }
 
 // commit applies the mean gradient that is due and makes o the outcome of the last step; next is the
-// scale of the step after o, and grown the growth of the batch after o, nil if the batch does not grow. All members execute the same commit on the same bits, so all get the
-// same error. After an error nothing has changed.
+// scale of the step after o, and grown the growth of the batch after o, nil if the batch does not grow.
+// All members execute the same commit on the same bits, so all get the same error, unless an Updater
+// fails at this peer. Then the state is invalid; after other errors nothing has changed.
 func (s *state) commit(o outcome, next exact.Scale, grown *growth.State) error {
 	for i, v := range s.grads.staging.views {
 		if !allFinite(v[:s.unmeant(i)]) { // the other elements were checked when they were updated
@@ -277,6 +301,13 @@ func (s *state) commit(o outcome, next exact.Scale, grown *growth.State) error {
 	apply, mean, err := s.rules.toApply(o.Step, s.grads)
 	if err != nil {
 		return err
+	}
+	if s.updater != nil {
+		if err := s.updater.Apply(optim.Commit{Step: o.Step, Epoch: o.Epoch, Peers: o.Peers, Samples: o.Samples, Loss: o.meanLoss()}, mean); err != nil {
+			s.invalidate()
+			return fmt.Errorf("update the parameters: %w", err)
+		}
+		mean = nil
 	}
 	// A part of each parameter may have been updated early; apply the rest.
 	for i, v := range mean {
@@ -344,6 +375,7 @@ func (s *state) header(o outcome) header {
 		now := *s.plan.grown // a copy, because the state goes on
 		h.Growth = &now
 	}
+	h.Updater = s.updater != nil
 	return h
 }
 
@@ -370,9 +402,19 @@ func (s *state) check(h header) (exact.Scale, error) {
 // digest returns the digest of the parameters after the last committed step, and caches it.
 func (s *state) digest() uint64 {
 	if s.digested == 0 {
-		s.digested = digestOf(s.undo.vectors()[:len(s.params)])
+		s.digested = s.digestAfter(s.committed())
 	}
 	return s.digested
+}
+
+// digestAfter returns the digest of the parameters, which are those after a step. Before the first
+// step it includes the state of the Updater, in which peers that are started apart may differ.
+func (s *state) digestAfter(step int64) uint64 {
+	d := digestOf(s.undo.vectors()[:len(s.params)])
+	if step == 0 && s.updater != nil {
+		d ^= s.updater.Digest()
+	}
+	return d
 }
 
 // dueDigest returns the digest after the last committed step if that step's digest is due

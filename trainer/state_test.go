@@ -13,6 +13,7 @@ import (
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/internal/growth"
+	"github.com/elrun/elrun/trainer/internal/ledger"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -81,7 +82,7 @@ func train(t testing.TB, s *state) {
 	next, err := s.plan.scale(exponents)
 	if err == nil {
 		p := s.plan.step(step)
-		o := outcome{Step: step, Epoch: 1, Peers: 1, Samples: int64(p.end - p.first), Loss: lossOf(float64(step)), Shares: []share{{"me", [][2]int{{0, p.microbatches}}}}}
+		o := outcome{Step: step, Epoch: 1, Peers: 1, Samples: int64(p.end - p.first), Loss: ledger.SumOf(float64(step)), Shares: []share{{"me", [][2]int{{0, p.microbatches}}}}}
 		err = s.commit(o, next, grown)
 	}
 	if err != nil {

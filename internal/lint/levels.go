@@ -72,7 +72,7 @@ func libraries() []layer {
 		// The transports and the training loop, which do not import each other.
 		{"level 4", []string{"transport/...", "trainer"}},
 		// Models, and ways to train them.
-		{"level 4, above the trainer", []string{"trainer/nn", "trainer/tensors", "trainer/local"}},
+		{"level 4, above the trainer", []string{"trainer/nn", "trainer/tensors", "trainer/local", "trainer/remote"}},
 	}
 }
 

@@ -234,7 +234,7 @@ func debts() map[string]order {
 		"launch/program":            {strewn: 2, receivers: 2},
 		"launch/spec":               {hidden: 1},
 		"ring":                      {exiled: 5},
-		"trainer":                   {types: 87, exiled: 11},
+		"trainer":                   {types: 86, exiled: 11},
 		"trainer/checkpoint":        {exiled: 4},
 		"trainer/local":             {exiled: 2},
 		"trainer/npy":               {exiled: 2},

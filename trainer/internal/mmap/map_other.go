@@ -4,11 +4,18 @@ package mmap
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"os"
 )
 
 // mapAll does nothing: there is no mapping.
 func (f *File) mapAll() error { return nil }
+
+// Shared returns an error that wraps errors.ErrUnsupported.
+func Shared(file *os.File, _ int) ([]byte, error) {
+	return nil, fmt.Errorf("map %s: %w", file.Name(), errors.ErrUnsupported)
+}
 
 // unmap does nothing.
 func (f *File) unmap() error { return nil }

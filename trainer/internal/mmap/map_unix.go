@@ -4,6 +4,7 @@ package mmap
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/debug"
 
@@ -16,6 +17,24 @@ func (f *File) mapAll() (err error) {
 		f.data, err = unix.Mmap(int(f.file.Fd()), 0, int(f.size), unix.PROT_READ, unix.MAP_SHARED)
 	}
 	return err
+}
+
+// Shared maps the first size bytes of a file that another process has passed on, for reading and
+// writing, until the end of this process: changes are seen by all who map the file. The file must
+// not become shorter. size is above 0.
+func Shared(file *os.File, size int) ([]byte, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() < int64(size) {
+		return nil, fmt.Errorf("map %s: it has %d bytes, want %d", file.Name(), info.Size(), size)
+	}
+	b, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes of %s: %w", size, file.Name(), err)
+	}
+	return b, nil
 }
 
 // unmap ends the mapping. The caller holds the write lock.
