@@ -31,7 +31,7 @@ const (
 )
 
 // commands declares the subcommands and their flags for kong. Hidden commands are for elrun itself,
-// which starts them on other hosts (agent) or as the program of a job (bench-peer).
+// which starts them on other hosts (agent), as the program of a job (bench-peer), or whose programs start it (sidecar).
 type commands struct {
 	Run       runCommand       `cmd:"" default:"withargs" help:"Start N peers of PROGRAM (the default command)."`
 	Ps        psCommand        `cmd:"" help:"List your jobs on this host."`
@@ -48,6 +48,7 @@ type commands struct {
 	Version   versionCommand   `cmd:"" help:"Print the version of elrun, of Go, and the system."`
 	Help      helpCommand      `cmd:"" help:"Show the flags of a command."`
 	BenchPeer benchPeerCommand `cmd:"" hidden:"" help:"One peer of bench."`
+	Sidecar   sidecarCommand   `cmd:"" hidden:"" help:"The peer of a program in another language, which starts it."`
 	Agent     agentCommand     `cmd:"" hidden:"" help:"Start peers for an elrun on another host, which speaks on standard input."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version, as the command does."`

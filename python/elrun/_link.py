@@ -1,0 +1,234 @@
+"""The connection with the sidecar: a socket, and memory that both have mapped."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import mmap
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from typing import NamedTuple
+
+from . import Error, Lost
+
+VERSION = 1
+"""Version of the frames; the sidecar must have the same."""
+
+_HEAD = struct.Struct("<B7xQqd")
+
+# Kinds of frames, in the order of trainer/remote.
+(
+    HELLO,
+    WORK,
+    DONE,
+    APPLY,
+    APPLIED,
+    SAVE,
+    BLOB,
+    LOAD,
+    LOADED,
+    POINT,
+    PART,
+    SUM,
+    GOON,
+    END,
+    LEAVE,
+    FAIL,
+) = range(1, 17)
+
+
+class Frame(NamedTuple):
+    """A message of the sidecar."""
+
+    kind: int
+    a: int
+    b: float
+    payload: bytes
+
+
+def _binary() -> str:
+    """The path of the elrun binary: $ELRUN, that of the wheel, or the first on the PATH."""
+    own = os.path.join(os.path.dirname(__file__), "bin", "elrun")
+    found = os.environ.get("ELRUN") or (own if os.access(own, os.X_OK) else shutil.which("elrun"))
+    if found is None:
+        raise Error("no elrun binary: install the elrun wheel, put elrun on the PATH, or set ELRUN to its path")
+    return found
+
+
+def _memory_file(size: int) -> int:
+    """A descriptor of zeroed memory that only its holders can reach."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("elrun", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, size)
+        seals = getattr(fcntl, "F_SEAL_SHRINK", 2) | getattr(fcntl, "F_SEAL_GROW", 4) | getattr(fcntl, "F_SEAL_SEAL", 1)
+        fcntl.fcntl(fd, getattr(fcntl, "F_ADD_SEALS", 1033), seals)
+        return fd
+    with tempfile.TemporaryFile() as f:  # systems without memfd
+        fd = os.dup(f.fileno())
+    os.ftruncate(fd, size)
+    return fd
+
+
+class Link:
+    """A sidecar of this process. One thread uses it at a time."""
+
+    def __init__(self, size: int) -> None:
+        fd = _memory_file(size)
+        self.memory = mmap.mmap(fd, size)
+        self._sock, theirs = socket.socketpair()
+        inherited = [theirs.fileno(), fd]
+        # The sidecar speaks with the launcher. No other child of this program may hold that connection.
+        launcher = os.environ.get("ELRUN_FD")
+        if launcher is not None:
+            inherited.append(int(launcher))
+        command = [_binary(), "sidecar", str(os.getpid()), str(theirs.fileno()), str(fd), str(size)]
+        try:
+            self._process = subprocess.Popen(command, pass_fds=inherited, stdin=subprocess.DEVNULL)
+        except OSError as e:
+            raise Error(f"{command[0]} cannot be started: {e}") from e
+        finally:
+            theirs.close()
+            os.close(fd)
+        if launcher is not None:
+            os.close(int(launcher))
+            del os.environ["ELRUN_FD"]
+            for name in ("ELRUN_JOB", "ELRUN_INDEX", "ELRUN_NODE"):
+                os.environ.pop(name, None)
+        self._pid = os.getpid()
+        self._closed = False
+        self._ended = False
+        self._failure = ""
+        self._sending = False
+        self._leave_later = False
+        self.joined = False  # the sidecar has been told to join the job
+        self._hooks()
+
+    # Life of the process.
+
+    def _hooks(self) -> None:
+        me = weakref.ref(self)
+
+        def forked() -> None:
+            link = me()
+            if link is not None:
+                link._forked()
+
+        os.register_at_fork(after_in_child=forked)
+        atexit.register(self._exit)
+        before = sys.excepthook
+
+        def hook(kind, error, trace):  # type: ignore[no-untyped-def]
+            link = me()
+            if link is not None:
+                link._failure = link._failure or f"{kind.__name__}: {error}".rstrip(": ").split("\n")[0]
+            before(kind, error, trace)
+
+        sys.excepthook = hook
+        self._previous = None
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.signal(signal.SIGTERM, self._on_term)
+
+    def _on_term(self, number: int, frame: object) -> None:
+        if os.getpid() != self._pid or self._ended or not self.joined:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        # A frame that is being sent must stay whole.
+        if self._sending:
+            self._leave_later = True
+        else:
+            self.send(LEAVE)
+
+    def _forked(self) -> None:
+        """Runs in a child of this program: the job is the parent's."""
+        self._closed = True
+        self._sock.close()
+        if self._previous is not None:
+            with contextlib.suppress(ValueError):
+                signal.signal(signal.SIGTERM, self._previous)
+
+    def _exit(self) -> None:
+        if os.getpid() == self._pid:
+            self.close("" if self._ended else self._failure or "the program has ended before its training")
+
+    def close(self, failure: str = "") -> None:
+        """Ends the connection and waits for the sidecar. failure is the reason if the training is not done."""
+        if self._closed:
+            return
+        if failure:
+            with contextlib.suppress(Error):
+                self.send(FAIL, payload=failure.encode()[:4096])
+        self._closed = True
+        if not failure:
+            self._sock.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._sock.close()
+
+    def ended(self) -> None:
+        """Notes that the sidecar has ended the training."""
+        self._ended = True
+
+    # Frames.
+
+    def send(self, kind: int, a: int = 0, b: float = 0.0, payload: bytes | memoryview = b"") -> None:
+        self._check()
+        self._sending = True
+        try:
+            self._sock.sendall(_HEAD.pack(kind, len(payload), a, b))
+            if payload:
+                self._sock.sendall(payload)
+        except OSError as e:
+            raise self._lost() from e
+        finally:
+            self._sending = False
+        if self._leave_later:
+            self._leave_later = False
+            self.send(LEAVE)
+
+    def receive(self) -> Frame:
+        """The next frame. It waits for the other peers if need be."""
+        self._check()
+        kind, length, a, b = _HEAD.unpack(self._read(_HEAD.size))
+        return Frame(kind, a, b, self._read(length))
+
+    def _read(self, n: int) -> bytes:
+        buffer = bytearray(n)
+        view = memoryview(buffer)
+        got = 0
+        while got < n:
+            try:
+                more = self._sock.recv_into(view[got:])
+            except OSError:
+                more = 0
+            if more == 0:
+                raise self._lost()
+            got += more
+        return bytes(buffer)
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise Error("this process is a child of the job's program: make a Job of its own there, or use none")
+        if self._closed:
+            raise Error("this job has ended: make a new Job")
+
+    def _lost(self) -> Lost:
+        try:
+            code = self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            return Lost("the sidecar lives, but has closed the connection")
+        self._closed = True
+        how = f"by signal {-code}" if code < 0 else f"with status {code}"
+        return Lost(f"the sidecar, this program's part of the job, has ended {how}: see its lines above")

@@ -1,0 +1,547 @@
+"""Elastic training of PyTorch models.
+
+Job replaces three things of a training script: the DataLoader (Job.loader), the range of epochs
+(Job.epochs) and loss.backward() (Job.backward). The optimizer, clipping and schedulers stay.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import random
+import re
+import struct
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, IterableDataset, default_collate
+
+from . import Error, Left, Lost, NotFinite, Quorum, _link
+
+__all__ = ["Error", "Job", "Left", "Loader", "Lost", "NotFinite", "Quorum"]
+
+_ALIGNMENT = 64  # bytes; that of exact mode
+
+
+def _up(n: int) -> int:
+    return (n + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+
+
+def _dense(t: torch.Tensor) -> bool:
+    """Whether the elements of t fill its memory without gaps, in any order of the dimensions."""
+    expected = 1
+    for stride, size in sorted((st, si) for st, si in zip(t.stride(), t.shape) if si != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+class _Slot:
+    """A parameter, or a buffer that the model updates, in the memory of the job."""
+
+    def __init__(self, name: str, tensor: torch.Tensor, buffer: bool, offset: int, grad_offset: int) -> None:
+        self.name, self.tensor, self.buffer = name, tensor, buffer
+        self.offset, self.grad_offset = offset, grad_offset
+        self.data = self.grad = torch.empty(0)  # views of the memory
+        self.old = torch.empty(0)  # of a buffer, before a call of the model
+
+    @property
+    def integer(self) -> bool:
+        return not self.tensor.is_floating_point()
+
+
+class Job:
+    """A training of a model in which peers may join, leave and die.
+
+    model       its parameters and buffers move to memory that the sidecar shares. All that it computes must be float32
+                on the CPU.
+    state       what else the updates depend on: optimizers, schedulers, a GradScaler, or anything with state_dict and
+                load_state_dict. A peer that joins, and a checkpoint, has their state.
+    seed        determines the order of the samples and the random numbers of each step.
+    exact       makes the result the same, bit for bit, for any number of peers.
+    checkpoint  a folder for checkpoints, written every so many steps or so long ("10m"); resume goes on from the newest.
+    admit       "helps" lets a peer join if it makes steps shorter, "always" at any speed.
+    max_share   bounds the microbatches of a step that this peer computes; 0 means no bound.
+    settings    settings of the script that must be equal at all peers, such as its flags.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *state: Any,
+        seed: int = 0,
+        exact: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
+        every: int | str | None = None,
+        resume: bool = False,
+        admit: str = "helps",
+        max_share: int = 0,
+        compress: str = "",
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        for s in state:
+            if not (hasattr(s, "state_dict") and hasattr(s, "load_state_dict")):
+                raise Error(f"{type(s).__name__} has no state_dict and load_state_dict: pass optimizers, schedulers and the like")
+            if isinstance(s, torch.optim.LBFGS):
+                raise Error("LBFGS evaluates the model several times in a step, and peers could disagree how often: use another optimizer")
+        self.model, self.state = model, state
+        self.step, self.epoch, self.rank, self.peers = 0, 0, 0, 1
+        self.loss = float("nan")
+        self.result: dict[str, Any] | None = None
+        self._exact, self._seed = exact, seed
+        self._options = {
+            "Seed": seed,
+            "Exact": exact,
+            "Admit": admit,
+            "MaxShare": max_share,
+            "Compress": compress,
+            "Checkpoint": os.fspath(checkpoint) if checkpoint else "",
+            "Resume": os.fspath(checkpoint) if checkpoint and resume else "",
+            **_interval(every if checkpoint and every else ("10m" if checkpoint else None)),
+        }
+        self._settings = [["torch", torch.__version__.split("+")[0]]]
+        self._settings += [[type(s).__name__, _describe(s)] for s in state if hasattr(s, "param_groups")]
+        self._settings += [[name, str(value)] for name, value in (settings or {}).items()]
+        if exact:
+            torch.set_num_threads(1)  # the number of threads is part of the bits
+            self._settings.append(["arithmetic of torch", _probe()])
+        self._groups = [len(g["params"]) for s in state for g in getattr(s, "param_groups", ())]
+        self._slots, size = self._layout()
+        self._link = _link.Link(size)
+        self._move()
+        self._loader: Loader | None = None
+        self._pushed: _link.Frame | None = None  # a frame that came too early
+        self._indices: list[int] | None = None  # samples of the iteration; None between iterations
+        self._replay = False  # the step was computed by others
+        self._applying = False  # the loop updates the parameters
+        self._point: dict[str, Any] | None = None  # the end of an epoch
+        self._stop = False
+        self._began = self._over = False
+
+    # Memory.
+
+    def _layout(self) -> tuple[list[_Slot], int]:
+        found: list[tuple[str, torch.Tensor, bool]] = []
+        for name, p in self.model.named_parameters():
+            if p.requires_grad and p.numel() > 0:
+                found.append((name, p, False))
+        found += [(name, b, True) for name, b in self.model.named_buffers() if b.numel() > 0 and b.dtype in (torch.float32, torch.int64)]
+        if not any(not buffer for _, _, buffer in found):
+            raise Error("the model has no parameters to train: set requires_grad of some")
+        for name, t, _ in found:
+            if t.device.type != "cpu":
+                raise Error(f"{name} is on {t.device}: move the model to the CPU before Job")
+            if t.is_floating_point() and t.dtype != torch.float32:
+                raise Error(f"{name} has the type {t.dtype}: convert the model with model.float() before Job")
+            if t.layout != torch.strided or not _dense(t):
+                raise Error(f"{name} does not fill its memory: replace it by its contiguous() copy before Job")
+        at, slots, grad = 0, [], 0
+        for name, t, buffer in found:
+            slots.append(_Slot(name, t, buffer, at, grad))
+            at = _up(at + 4 * t.numel())
+            grad += _up(4 * t.numel()) if self._exact else 4 * t.numel()
+        for s in slots:
+            s.grad_offset += at
+        return slots, at + grad
+
+    def _move(self) -> None:
+        """Moves the parameters into the memory."""
+        for s in self._slots:
+            n = s.tensor.numel()
+
+            def view(offset: int, like: torch.Tensor = s.tensor, n: int = n) -> torch.Tensor:
+                flat = torch.frombuffer(self._link.memory, dtype=torch.float32, count=n, offset=offset)
+                return flat.as_strided(like.shape, like.stride())
+
+            s.data, s.grad = view(s.offset), view(s.grad_offset)
+            s.data.copy_(s.tensor.detach())
+            if not s.integer:
+                s.tensor.data = s.data
+        self._params = [s for s in self._slots if not s.buffer]
+        self._buffers = [s for s in self._slots if s.buffer]
+        self._addresses = [s.tensor.data_ptr() for s in self._params]
+        shared = {id(s.tensor) for s in self._slots}
+        tensors = list(self.model.named_parameters()) + list(self.model.named_buffers())
+        self._rest = [(name, t) for name, t in tensors if id(t) not in shared and t.numel() > 0]
+
+    # Frames.
+
+    def _next(self) -> _link.Frame:
+        """The next frame that the loop has to see. It answers the others."""
+        if self._pushed is not None:
+            f, self._pushed = self._pushed, None
+            return f
+        while True:
+            f = self._link.receive()
+            if f.kind == _link.SAVE:
+                buffer = io.BytesIO()
+                torch.save(self._saved(), buffer)
+                self._link.send(_link.BLOB, payload=buffer.getbuffer())
+            elif f.kind == _link.LOAD:
+                self._load(f.payload)
+                self._link.send(_link.LOADED, a=self._digest())
+            elif f.kind == _link.END:
+                self._end(json.loads(f.payload))
+                return f
+            else:
+                return f
+
+    def _saved(self) -> dict[str, Any]:
+        return {"state": [s.state_dict() for s in self.state], "rest": [t.detach() for _, t in self._rest]}
+
+    def _load(self, payload: bytes) -> None:
+        # The bytes come from another peer: they must not be able to run code.
+        saved = torch.load(io.BytesIO(payload), weights_only=True)
+        if len(saved["state"]) != len(self.state) or len(saved["rest"]) != len(self._rest):
+            raise Error(f"the job has the state of {len(saved['state'])} objects, and this script gives {len(self.state)} to Job: start the same script")
+        for s, d in zip(self.state, saved["state"]):
+            s.load_state_dict(d)
+        with torch.no_grad():
+            for (_, t), v in zip(self._rest, saved["rest"]):
+                t.copy_(v)
+            self._integers()
+
+    def _integers(self) -> None:
+        """Sets the integer buffers to their values in the memory."""
+        for s in self._buffers:
+            if s.integer:
+                s.tensor.copy_(s.data)
+
+    def _digest(self) -> int:
+        """A digest of the state besides the parameters."""
+        h = hashlib.blake2b(digest_size=7)
+        for name, t in self._rest:
+            h.update(name.encode())
+            h.update(t.detach().contiguous().view(torch.uint8).numpy().tobytes() if t.dtype != torch.bool else t.numpy().tobytes())
+        return int.from_bytes(h.digest(), "little")
+
+    def _end(self, end: dict[str, Any]) -> None:
+        """The sidecar has ended the training: return, or raise what it says."""
+        self._link.ended()
+        self._link.close()
+        self._over, self.result = True, end.get("Result")
+        kind, text = end["Class"], end["Error"]
+        if kind in ("left", "late"):
+            raise Left
+        if kind == "quorum":
+            raise Quorum(text)
+        if kind == "notfinite":
+            raise NotFinite(text)
+        if kind:
+            raise Error(text)
+
+    # The loops.
+
+    def loader(
+        self,
+        dataset: Dataset[Any] | Sequence[Any],
+        batch_size: int,
+        *,
+        microbatch: int = 16,
+        collate_fn: Any = None,
+    ) -> Loader:
+        """The training set: iterating over it yields this peer's part of each step. batch_size is that of all peers."""
+        if self._loader is not None:
+            raise Error("Job.loader was called twice: a job has one training set; use Job.part for evaluation")
+        if isinstance(dataset, IterableDataset):
+            raise Error("an IterableDataset has no indices, so samples could be lost or repeated: use a map-style dataset")
+        if len(dataset) < 1 or batch_size < 1 or microbatch < 1:  # type: ignore[arg-type]
+            raise Error(f"loader of {len(dataset)} samples, batch_size {batch_size}, microbatch {microbatch}: want at least 1 of each")  # type: ignore[arg-type]
+        self._loader = Loader(self, dataset, batch_size, min(microbatch, batch_size), collate_fn)
+        return self._loader
+
+    def epochs(self, n: int) -> Iterator[int]:
+        """The epochs of the training. In a peer that joins they begin at the job's epoch."""
+        if self._began:
+            raise Error("Job.epochs was called twice: make a new Job")
+        if self._loader is None:
+            raise Error("Job.epochs before Job.loader: make the loader first")
+        self._began = True
+        self._hello(n)
+        try:
+            while not self._over:
+                f = self._next()
+                if self._over:
+                    return
+                self._pushed = f
+                step = f.a - 1 if f.kind == _link.POINT else f.a
+                per_epoch = len(self._loader)
+                self.epoch = (step - (f.kind != _link.POINT)) // per_epoch
+                yield self.epoch
+                self._applied()
+                if self._point is None and not self._over:
+                    f = self._next()
+                    if f.kind != _link.POINT:
+                        raise Error("the loop over the loader was left before its end: iterate to the end, and call job.stop() to stop after an epoch")
+                if not self._over:
+                    self._point = None
+                    self._link.send(_link.GOON, a=int(self._stop))
+        except Lost:
+            raise
+
+    def _hello(self, passes: int) -> None:
+        if passes < 1:
+            raise Error(f"{passes} epochs, want at least 1")
+        loader = self._loader
+        assert loader is not None
+        hello = {
+            "Version": _link.VERSION,
+            "Params": [{"Name": s.name, "Shape": list(s.tensor.shape) or [1], "Offset": s.offset} for s in self._slots],
+            "Grads": [s.grad_offset for s in self._slots],
+            "Samples": len(loader.dataset),
+            "Batch": loader.batch_size,
+            "Microbatch": loader.microbatch,
+            "Passes": passes,
+            "Settings": self._settings,
+            "Digest": self._digest(),
+            **self._options,
+        }
+        self._link.joined = True
+        self._link.send(_link.HELLO, payload=json.dumps(hello).encode())
+
+    def _begin(self, f: _link.Frame) -> list[int]:
+        """Begins an iteration, for WORK or APPLY, and returns the indices of its samples."""
+        self.step, self._replay = f.a, f.kind == _link.APPLY
+        if self._replay:
+            # The step was computed by others: the loop runs with stand-ins, so that it updates the parameters.
+            self._news(f)
+            indices = list(range(min(2, len(self._loader.dataset))))  # type: ignore[union-attr]
+            self._random = (torch.get_rng_state(), random.getstate())
+        else:
+            indices = memoryview(f.payload).cast("q").tolist()
+        for s in self._buffers:
+            s.old = s.tensor.clone()
+        self._indices = indices
+        _seed(self._seed, self.step, indices[0])
+        return indices
+
+    def _news(self, f: _link.Frame) -> None:
+        news = json.loads(f.payload)
+        self.loss, self.peers = news["Loss"], news["Peers"]
+
+    def _applied(self) -> None:
+        """Tells the sidecar that the loop has updated the parameters."""
+        if self._applying:
+            self._applying = False
+            self._link.send(_link.APPLIED)
+
+    def backward(self, loss: torch.Tensor) -> bool:
+        """Computes the gradients of a loss that is the mean over the samples of this iteration.
+
+        It returns True when each p.grad is the mean over the whole batch of all peers: update the parameters. After
+        False more samples of the step follow: continue with the next iteration.
+        """
+        if self._indices is None:
+            raise Error("job.backward outside of an iteration of the loader, or twice in one: add up the losses, and call it once")
+        n, self._indices = len(self._indices), None
+        self._check()
+        for s in self._params:
+            s.tensor.grad = s.grad
+        if self._replay:
+            self._restore(n, False)
+            self._mean()
+            return True
+        if loss.numel() != 1 or not loss.requires_grad:
+            raise Error(f"job.backward of a loss of the shape {tuple(loss.shape)}: want the mean loss, a scalar that needs a gradient")
+        (loss * n).backward()  # type: ignore[no-untyped-call]
+        self._restore(n, True)
+        self._link.send(_link.DONE, b=float(loss.detach()) * n)
+        f = self._next_or_over()
+        if f.kind == _link.APPLY:
+            self._news(f)
+            self._mean()
+            return True
+        self._pushed = f
+        for s in self._params:
+            s.tensor.grad = None  # zero_grad must not touch what the step needs
+        return False
+
+    def _next_or_over(self) -> _link.Frame:
+        f = self._next()
+        if self._over:
+            raise Error("the training has ended in the middle of a step")
+        return f
+
+    def _restore(self, n: int, add: bool) -> None:
+        """Takes back the changes of the buffers, and adds them to the step as gradients if add is set."""
+        with torch.no_grad():
+            for s in self._buffers:
+                if add:
+                    s.grad.add_((s.tensor - s.old).to(torch.float32), alpha=n)
+                s.tensor.copy_(s.old)
+        if not add:
+            torch.set_rng_state(self._random[0])
+            random.setstate(self._random[1])
+
+    def _mean(self) -> None:
+        """The gradients are the mean of the step: updates the buffers. The loop updates the parameters."""
+        self._applying = True
+        with torch.no_grad():
+            for s in self._buffers:
+                s.data.add_(s.grad.round() if s.integer else s.grad)
+            self._integers()
+
+    def _check(self) -> None:
+        """Raises if the model or the optimizer is not that of Job any more."""
+        for s, address in zip(self._params, self._addresses):
+            if s.tensor.data_ptr() != address:
+                raise Error(f"{s.name} is no longer in the job's memory: change parameters in place, with p.copy_ under torch.no_grad()")
+        if self._groups != [len(g["params"]) for s in self.state for g in getattr(s, "param_groups", ())]:
+            raise Error("the parameter groups of the optimizer have changed since Job: make all groups before Job")
+
+    # The end of an epoch.
+
+    def _at_end(self, what: str) -> None:
+        self._applied()
+        if self._point is None:
+            f = self._pushed if self._pushed is not None else None
+            if f is None or f.kind != _link.POINT:
+                raise Error(f"job.{what} inside an epoch: call it after the loop over the loader, before the next epoch")
+            self._pushed = None
+            self._reached(f)
+
+    def _reached(self, f: _link.Frame) -> None:
+        self._point = json.loads(f.payload)
+        self.rank, self.peers = self._point["Rank"], self._point["Ranks"]
+
+    def part(self, dataset: Dataset[Any] | Sequence[Any], batch_size: int, *, collate_fn: Any = None) -> Iterator[Any]:
+        """Batches of this peer's part of a set, for evaluation. All peers together get each sample once."""
+        self._at_end("part")
+        collate = collate_fn or default_collate
+        n = len(dataset)  # type: ignore[arg-type]
+        done: list[list[int]] = []
+        while True:
+            flat = [x for r in done for x in r]
+            self._link.send(_link.PART, a=n, payload=_words(flat))
+            f = self._next_or_over()
+            if f.a == 0:
+                return
+            todo = memoryview(f.payload).cast("q").tolist()
+            for first, end in zip(todo[::2], todo[1::2]):
+                for lo in range(first, end, batch_size):
+                    yield collate(_fetch(dataset, range(lo, min(end, lo + batch_size))))
+                done = _merged([*done, [first, end]])
+
+    def sum(self, *numbers: Any) -> Any:
+        """The sums of numbers over all peers, the same at each peer: one number, or a tuple."""
+        self._at_end("sum")
+        values = [float(x) for x in numbers]
+        sums: list[float] = []
+        for i in range(0, len(values), 2):
+            self._link.send(_link.SUM, payload=_floats(values[i : i + 2]))
+            f = self._next_or_over()
+            if f.a == 1:
+                warnings.warn("a peer was lost at the end of the evaluation: its part is missing in job.sum", stacklevel=2)
+            sums += memoryview(f.payload).cast("d").tolist()
+        back = [int(s) if isinstance(x, int) else s for x, s in zip(numbers, sums)]
+        return back[0] if len(back) == 1 else tuple(back)
+
+    def stop(self) -> None:
+        """Ends the training after this epoch, at all peers. All peers must decide alike: decide by job.sum or job.loss."""
+        self._stop = True
+
+
+class Loader:
+    """The training set of a Job. Iterating over it yields the batches that this peer computes in an epoch."""
+
+    def __init__(self, job: Job, dataset: Any, batch_size: int, microbatch: int, collate_fn: Any) -> None:
+        self._job, self.dataset, self.batch_size, self.microbatch = job, dataset, batch_size, microbatch
+        self._collate = collate_fn or default_collate
+        self._active = False
+
+    def __len__(self) -> int:
+        """The number of steps of an epoch."""
+        return -(-len(self.dataset) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        job = self._job
+        if not job._began:
+            raise Error("the loader outside of job.epochs: iterate over it inside `for epoch in job.epochs(n)`; take dataset[0] for the shape of a sample")
+        if self._active:
+            raise Error("two loops over one loader at once: a step has one batch")
+        self._active = True
+        try:
+            while True:
+                job._applied()
+                f = job._next_or_over() if job._pushed is None else job._next()
+                if f.kind not in (_link.WORK, _link.APPLY):
+                    job._pushed = f
+                    if f.kind == _link.POINT:
+                        job._pushed = None
+                        job._reached(f)
+                    return
+                indices = job._begin(f)
+                yield self._collate(_fetch(self.dataset, indices))
+                if job._indices is not None:
+                    raise Error(f"step {job.step}: the loop did not call job.backward for a batch: call it in each iteration")
+        finally:
+            self._active = False
+
+
+def _fetch(dataset: Any, indices: Iterable[int]) -> list[Any]:
+    if hasattr(dataset, "__getitems__"):
+        return list(dataset.__getitems__(list(indices)))
+    return [dataset[i] for i in indices]
+
+
+def _merged(ranges: list[list[int]]) -> list[list[int]]:
+    merged: list[list[int]] = []
+    for first, end in sorted(ranges):
+        if merged and merged[-1][1] >= first:
+            merged[-1][1] = max(merged[-1][1], end)
+        else:
+            merged.append([first, end])
+    return merged
+
+
+def _words(values: list[int]) -> bytes:
+    return struct.pack(f"<{len(values)}q", *values)
+
+
+def _floats(values: list[float]) -> bytes:
+    return struct.pack(f"<{len(values)}d", *values)
+
+
+def _interval(every: int | str | None) -> dict[str, Any]:
+    """EverySteps or Every, in seconds, of a number of steps or a text like 10m."""
+    if every is None:
+        return {}
+    if isinstance(every, int):
+        return {"EverySteps": every}
+    m = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)", every)
+    if m is None:
+        raise Error(f"every={every!r}: want a number of steps, or a time such as '30s', '10m' or '1h'")
+    return {"Every": float(m[1]) * {"s": 1, "m": 60, "h": 3600}[m[2]]}
+
+
+def _describe(optimizer: Any) -> str:
+    """The hyperparameters of an optimizer."""
+    groups = [{k: v for k, v in g.items() if k not in ("params", "initial_lr")} for g in optimizer.param_groups]
+    return str(groups)
+
+
+def _seed(seed: int, step: int, first: int) -> None:
+    """Sets the random numbers of an iteration, which do not depend on the peer that computes it."""
+    mixed = int.from_bytes(hashlib.blake2b(f"{seed} {step} {first}".encode(), digest_size=7).digest(), "little")
+    torch.manual_seed(mixed)
+    random.seed(mixed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(mixed % (1 << 32))
+
+
+def _probe() -> str:
+    """Identifies the arithmetic of torch here: peers with other bits are refused in exact mode."""
+    g = torch.Generator().manual_seed(1)
+    a, b = torch.rand(67, 129, generator=g), torch.rand(129, 71, generator=g)
+    c = torch.nn.functional.conv2d(torch.rand(3, 4, 17, 19, generator=g), torch.rand(5, 4, 3, 3, generator=g))
+    h = hashlib.sha256()
+    for t in (a @ b, c, torch.exp(a).sum(), torch.tanh(a)):
+        h.update(t.numpy().tobytes())
+    return f"{torch.get_num_threads()} threads, {h.hexdigest()[:16]}"

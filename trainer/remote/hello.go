@@ -1,0 +1,127 @@
+package remote
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/internal/mmap"
+)
+
+// Version is the version of the frames. Program and sidecar must have the same.
+const Version = 1
+
+// hello is the first frame of a program. Offsets are in bytes from the beginning of the memory.
+type hello struct {
+	Version int
+	// Params are the parameters, and Grads has the offset of the gradient of each.
+	Params []param
+	Grads  []int64
+
+	Exact      bool
+	Samples    int
+	Batch      int
+	Microbatch int
+	Passes     int
+	Steps      int64
+	Seed       uint64
+	Admit      string
+	MaxShare   int
+	Compress   string
+	Checkpoint string
+	EverySteps int64
+	Every      float64 // seconds
+	Resume     string
+	Data       string      // identifies the training set
+	Settings   [][2]string // name and value
+	Digest     uint64      // of the state besides the parameters
+}
+
+// param is a parameter in the memory.
+type param struct {
+	Name   string
+	Shape  []int
+	Offset int64
+}
+
+// decode decodes and checks the first frame of a program.
+func (h *hello) decode(f frame) error {
+	if f.kind != kindHello {
+		return fmt.Errorf("the program began with %v, want HELLO", f.kind)
+	}
+	if err := json.Unmarshal(f.payload, h); err != nil {
+		return fmt.Errorf("HELLO of the program: %w", err)
+	}
+	if h.Version != Version {
+		return fmt.Errorf("the program speaks version %d of the frames, and this elrun version %d: install the same version of both", h.Version, Version)
+	}
+	if len(h.Params) == 0 || len(h.Params) != len(h.Grads) {
+		return fmt.Errorf("HELLO of the program has %d parameters and %d gradients, want as many, at least one", len(h.Params), len(h.Grads))
+	}
+	return nil
+}
+
+// Map maps the first size bytes of a file that the program has passed on, until the end of this
+// process. The program must not shorten the file.
+func Map(file *os.File, size int) ([]byte, error) {
+	if size < 1 {
+		return nil, fmt.Errorf("remote: memory of %d bytes, want at least 1", size)
+	}
+	b, err := mmap.Shared(file, size)
+	if err != nil {
+		return nil, fmt.Errorf("remote: %w", err)
+	}
+	return b, nil
+}
+
+// vector returns n elements of the memory from an offset. Its capacity reaches to the end of the
+// memory.
+func vector(memory []byte, offset int64, n int) ([]float32, error) {
+	const element, alignment = 4, 4
+	if offset < 0 || offset%alignment != 0 || offset > int64(len(memory)) || n < 1 || int64(n) > (int64(len(memory))-offset)/element {
+		return nil, fmt.Errorf("%d elements at byte %d do not fit the %d bytes of the memory", n, offset, len(memory))
+	}
+	return kernel.Elements[float32](memory[offset:])[:n], nil
+}
+
+// model returns the parameters and the gradients in the memory.
+func (h hello) model(memory []byte) (m trainer.Model, err error) {
+	for i, p := range h.Params {
+		size := 1
+		for _, side := range p.Shape {
+			if side < 1 || size > len(memory)/side {
+				return m, fmt.Errorf("parameter %q has the shape %v, which does not fit the memory", p.Name, p.Shape)
+			}
+			size *= side
+		}
+		data, err := vector(memory, p.Offset, size)
+		if err != nil {
+			return m, fmt.Errorf("parameter %q: %w", p.Name, err)
+		}
+		grad, err := vector(memory, h.Grads[i], size)
+		if err != nil {
+			return m, fmt.Errorf("gradient of parameter %q: %w", p.Name, err)
+		}
+		m.Params = append(m.Params, trainer.Param{Name: p.Name, Shape: p.Shape, Data: data[:size:size]})
+		m.Grads = append(m.Grads, grad)
+	}
+	m.Whole = !h.Exact
+	return m, nil
+}
+
+// config returns the settings of the training.
+func (h hello) config() trainer.Config {
+	c := trainer.Config{Samples: h.Samples, GlobalBatch: h.Batch, Microbatch: h.Microbatch, Passes: h.Passes, Steps: h.Steps, Seed: h.Seed,
+		Gradients:  trainer.Gradients{Exact: h.Exact, Compression: h.Compress},
+		Balancing:  trainer.Balancing{Admit: h.Admit, MaxShare: h.MaxShare},
+		Checkpoint: trainer.Checkpoint{Dir: h.Checkpoint, EverySteps: h.EverySteps, Every: time.Duration(h.Every * float64(time.Second)), Resume: h.Resume},
+		DataHash:   h.Data}
+	for _, s := range h.Settings {
+		c.Settings = append(c.Settings, elastic.Setting{Name: s[0], Value: s[1]})
+	}
+	return c
+}

@@ -1,0 +1,198 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
+)
+
+// Peer says how a program takes part in a job.
+type Peer struct {
+	// Open joins the group of the job.
+	Open func(ctx context.Context) (*elastic.Group, error)
+	// Ending is called when the training has ended, before the group is closed: from then on the end
+	// of the program is no death. It may be nil.
+	Ending func()
+	// Log is called with lines for people; it may be nil.
+	Log func(line string)
+}
+
+// Serve trains the model of the program at the other end of conn until the job has ended at this
+// peer, tells the program the outcome, and returns it. memory is shared with the program, and belongs
+// to Serve until it returns. An error of the program is returned as its text. ErrGone means that it
+// has ended or closed the connection: then the group is left open, and the caller ends the process.
+func Serve(ctx context.Context, conn io.ReadWriter, memory []byte, peer Peer) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p := &program{memory: memory}
+	// A program that asks to leave before it is in a group ends at once.
+	leave := make(chan struct{}, 1)
+	p.link = &link{conn: conn, frames: make(chan frame), fail: cancel, leave: func() {
+		select {
+		case leave <- struct{}{}:
+		default:
+		}
+	}}
+	go p.link.read(ctx)
+	err := p.serve(ctx, peer, leave)
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("remote: %w", cause) // the program knows its own error
+	}
+	sent := p.link.send(frame{kind: kindEnd, payload: p.end(err)})
+	if err := errors.Join(err, sent); err != nil {
+		return fmt.Errorf("remote: %w", err)
+	}
+	return nil
+}
+
+// program is the model of the program, for package trainer: an Updater, and a function for gradients.
+// The goroutine of Serve makes all calls.
+type program struct {
+	link   *link
+	memory []byte
+	ctx    context.Context // of Serve, for calls of package trainer that have no context
+	grads  [][]float32
+	digest uint64
+	result *trainer.Result
+	point  evaluations
+}
+
+// serve joins the group and trains. It takes part until the end of the job.
+func (p *program) serve(ctx context.Context, peer Peer, leave <-chan struct{}) (err error) {
+	p.ctx = ctx
+	first, err := p.link.receive(ctx, "the start", kindHello)
+	if err != nil {
+		return err
+	}
+	var h hello
+	if err := h.decode(first); err != nil {
+		return err
+	}
+	m, err := h.model(p.memory)
+	if err != nil {
+		return err
+	}
+	p.grads, p.digest = m.Grads, h.Digest
+	m.Gradient, m.Updater = p.gradient, p
+	cfg := h.config()
+	cfg.Hooks.Log, cfg.Hooks.Done = peer.Log, func(r trainer.Result) { p.result = &r }
+	g, err := peer.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// The others must take a program that has ended for dead, not for one that has left.
+		if errors.Is(context.Cause(ctx), ErrGone) {
+			return
+		}
+		if peer.Ending != nil {
+			peer.Ending()
+		}
+		err = errors.Join(err, g.Close())
+	}()
+	left, done := context.WithCancel(ctx)
+	defer done()
+	go func() {
+		select {
+		case <-leave:
+			g.Leave()
+		case <-left.Done():
+		}
+	}()
+	run := trainer.New(g, m, cfg)
+	p.point.link = p.link
+	for at := range run.Points(ctx, trainer.EveryPass) {
+		if err := p.point.serve(ctx, at); err != nil {
+			at.Fail(err)
+		}
+	}
+	return run.Err()
+}
+
+// gradient lets the program add the gradients of a batch.
+func (p *program) gradient(b *trainer.Batch) (float64, error) {
+	b.Grad(0) // from here on the memory of the gradients is free
+	samples := b.Samples()
+	indices := make([]int64, len(samples))
+	for i, s := range samples {
+		indices[i] = int64(s)
+	}
+	f, err := p.link.ask(p.ctx, frame{kind: kindWork, a: b.Step(), payload: kernel.Bytes(indices)}, kindDone)
+	if err != nil {
+		return 0, err
+	}
+	if f.a == 1 {
+		return 0, fmt.Errorf("%d samples: %w", len(samples), trainer.ErrOutOfMemory)
+	}
+	return f.b, nil
+}
+
+// Apply implements optim.Updater: the program updates the parameters with the mean, which is in the
+// memory of the gradients.
+func (p *program) Apply(c optim.Commit, mean [][]float32) error {
+	for i, v := range mean {
+		copy(p.grads[i], v)
+	}
+	news, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("describe step %d: %w", c.Step, err)
+	}
+	_, err = p.link.ask(p.ctx, frame{kind: kindApply, a: c.Step, payload: news}, kindApplied)
+	return err
+}
+
+// Save implements optim.Updater.
+func (p *program) Save() ([]byte, error) {
+	f, err := p.link.ask(p.ctx, frame{kind: kindSave}, kindBlob)
+	return f.payload, err
+}
+
+// Load implements optim.Updater.
+func (p *program) Load(state []byte) error {
+	f, err := p.link.ask(p.ctx, frame{kind: kindLoad, payload: state}, kindLoaded)
+	p.digest = uint64(f.a)
+	return err
+}
+
+// Digest implements optim.Updater.
+func (p *program) Digest() uint64 { return p.digest }
+
+// end is the last frame to a program.
+type end struct {
+	// Error is empty after success. Class says what it is: left, quorum, late, refused, or failed.
+	Error, Class string
+	Result       *trainer.Result
+}
+
+// end returns the payload of the last frame, for the outcome of the training.
+func (p *program) end(err error) []byte {
+	e := end{Result: p.result}
+	switch {
+	case err == nil:
+	case errors.Is(err, elastic.ErrLeft):
+		e.Class = "left"
+	case errors.Is(err, elastic.ErrFinished):
+		e.Class = "late"
+	case errors.Is(err, elastic.ErrQuorum):
+		e.Class = "quorum"
+	case errors.Is(err, trainer.ErrNotFinite):
+		e.Class = "notfinite"
+	default:
+		e.Class = "failed"
+	}
+	if err != nil {
+		e.Error = err.Error()
+	}
+	if e.Result != nil && e.Result.Score != nil {
+		e.Result.Score = nil
+	}
+	text, _ := json.Marshal(e) // it cannot fail: all fields are numbers and texts
+	return text
+}
