@@ -49,7 +49,7 @@ LONG = -run=^TestKill ./trainer
 THIN    = ^TestMatrixInMemory$$/^n=[678]$$|^TestSelectionOfLongVectors$$/^n=[46789]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestLostHostIsOut$$/.*/.*/^seed_[23]$$|^TestPausedHostStays$$/.*/^seed_[2-5]$$|^Test(AutoIsNearBest|EvaluatorCost|Soak|Schedules|QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
 THINNED = ./collective ./transport/p2p ./testing/simnet ./testing/e2e ./testing/netchaos ./testing/chaos
 
-.PHONY: help build mnist data run check test test-long race lint fuzz bench figures bench-peers bench-peers-short bench-train planted sim recording balance-report scale model chaos soak schedules differential k8s dist deb clean
+.PHONY: help build mnist data run check test test-long test-python race lint fuzz bench figures bench-peers bench-peers-short bench-train planted sim recording balance-report scale model chaos soak schedules differential k8s dist deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -97,6 +97,9 @@ test-long: mnist ## the tests that make test thins out, in minutes (chaos, soak 
 		scripts/gotest.sh -count=1 -vet=off -p $(AT_ONCE) -timeout $(TIMEOUT) -run='$(THIN)' $(THINNED) || failed=1; \
 		scripts/gotest.sh -count=1 -vet=off -timeout $(TIMEOUT) $(LONG) -long || failed=1; \
 		scripts/gotest.sh -count=1 -vet=off -timeout $(TIMEOUT) -run='^TestSimulation$$' ./launch/internal/job -seeds=100000 || failed=1; exit $$failed
+
+test-python: ## the tests of the Python package, with PyTorch in an environment outside of the checkout
+	@GO="$(GO)" PYTHON="$(PYTHON)" scripts/python.sh
 
 race: mnist ## the tests under the race detector; needs a C compiler
 	@command -v $(CC) >/dev/null || { \

@@ -243,7 +243,7 @@ func (s *state) replace(h header, read func() (updater []byte, err error)) error
 	}
 	// The digest detects a copy that was corrupted during the transfer.
 	s.digested = s.digestAfter(h.Outcome.Step)
-	if got := s.digested; got != h.Digest {
+	if got := s.digest(); got != h.Digest {
 		return fmt.Errorf("the parameters after step %d have the digest %016x, want %016x", h.Outcome.Step, got, h.Digest)
 	}
 	s.grow(h.Growth)

@@ -6,6 +6,7 @@ Job replaces three things of a training script: the DataLoader (Job.loader), the
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import json
@@ -15,11 +16,11 @@ import re
 import struct
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 from . import Error, Left, Lost, NotFinite, Quorum, _link
 
@@ -89,7 +90,9 @@ class Job:
             if not (hasattr(s, "state_dict") and hasattr(s, "load_state_dict")):
                 raise Error(f"{type(s).__name__} has no state_dict and load_state_dict: pass optimizers, schedulers and the like")
             if isinstance(s, torch.optim.LBFGS):
-                raise Error("LBFGS evaluates the model several times in a step, and peers could disagree how often: use another optimizer")
+                raise Error(
+                    "LBFGS evaluates the model several times in a step, and peers could disagree how often: use another optimizer"
+                )
         self.model, self.state = model, state
         self.step, self.epoch, self.rank, self.peers = 0, 0, 0, 1
         self.loss = float("nan")
@@ -131,7 +134,9 @@ class Job:
         for name, p in self.model.named_parameters():
             if p.requires_grad and p.numel() > 0:
                 found.append((name, p, False))
-        found += [(name, b, True) for name, b in self.model.named_buffers() if b.numel() > 0 and b.dtype in (torch.float32, torch.int64)]
+        found += [
+            (name, b, True) for name, b in self.model.named_buffers() if b.numel() > 0 and b.dtype in (torch.float32, torch.int64)
+        ]
         if not any(not buffer for _, _, buffer in found):
             raise Error("the model has no parameters to train: set requires_grad of some")
         for name, t, _ in found:
@@ -199,7 +204,9 @@ class Job:
         # The bytes come from another peer: they must not be able to run code.
         saved = torch.load(io.BytesIO(payload), weights_only=True)
         if len(saved["state"]) != len(self.state) or len(saved["rest"]) != len(self._rest):
-            raise Error(f"the job has the state of {len(saved['state'])} objects, and this script gives {len(self.state)} to Job: start the same script")
+            raise Error(
+                f"the job has the state of {len(saved['state'])} objects, and this script {len(self.state)}: start the same script"
+            )
         for s, d in zip(self.state, saved["state"]):
             s.load_state_dict(d)
         with torch.no_grad():
@@ -218,7 +225,7 @@ class Job:
         h = hashlib.blake2b(digest_size=7)
         for name, t in self._rest:
             h.update(name.encode())
-            h.update(t.detach().contiguous().view(torch.uint8).numpy().tobytes() if t.dtype != torch.bool else t.numpy().tobytes())
+            h.update(_bytes(t))
         return int.from_bytes(h.digest(), "little")
 
     def _end(self, end: dict[str, Any]) -> None:
@@ -240,7 +247,7 @@ class Job:
 
     def loader(
         self,
-        dataset: Dataset[Any] | Sequence[Any],
+        dataset: Any,
         batch_size: int,
         *,
         microbatch: int = 16,
@@ -251,8 +258,10 @@ class Job:
             raise Error("Job.loader was called twice: a job has one training set; use Job.part for evaluation")
         if isinstance(dataset, IterableDataset):
             raise Error("an IterableDataset has no indices, so samples could be lost or repeated: use a map-style dataset")
-        if len(dataset) < 1 or batch_size < 1 or microbatch < 1:  # type: ignore[arg-type]
-            raise Error(f"loader of {len(dataset)} samples, batch_size {batch_size}, microbatch {microbatch}: want at least 1 of each")  # type: ignore[arg-type]
+        if len(dataset) < 1 or batch_size < 1 or microbatch < 1:
+            raise Error(
+                f"loader of {len(dataset)} samples, batch_size {batch_size}, microbatch {microbatch}: want at least 1 of each"
+            )
         self._loader = Loader(self, dataset, batch_size, min(microbatch, batch_size), collate_fn)
         return self._loader
 
@@ -264,26 +273,25 @@ class Job:
             raise Error("Job.epochs before Job.loader: make the loader first")
         self._began = True
         self._hello(n)
-        try:
-            while not self._over:
+        while not self._over:
+            f = self._next()
+            if self._over:
+                return
+            self._pushed = f
+            step = f.a - 1 if f.kind == _link.POINT else f.a
+            per_epoch = len(self._loader)
+            self.epoch = (step - (f.kind != _link.POINT)) // per_epoch
+            yield self.epoch
+            self._applied()
+            if self._point is None and not self._over:
                 f = self._next()
-                if self._over:
-                    return
-                self._pushed = f
-                step = f.a - 1 if f.kind == _link.POINT else f.a
-                per_epoch = len(self._loader)
-                self.epoch = (step - (f.kind != _link.POINT)) // per_epoch
-                yield self.epoch
-                self._applied()
-                if self._point is None and not self._over:
-                    f = self._next()
-                    if f.kind != _link.POINT:
-                        raise Error("the loop over the loader was left before its end: iterate to the end, and call job.stop() to stop after an epoch")
-                if not self._over:
-                    self._point = None
-                    self._link.send(_link.GOON, a=int(self._stop))
-        except Lost:
-            raise
+                if f.kind != _link.POINT:
+                    raise Error(
+                        "the loop over the loader was left before its end: iterate to the end; job.stop() stops after an epoch"
+                    )
+            if not self._over:
+                self._point = None
+                self._link.send(_link.GOON, a=int(self._stop))
 
     def _hello(self, passes: int) -> None:
         if passes < 1:
@@ -348,7 +356,9 @@ class Job:
             self._mean()
             return True
         if loss.numel() != 1 or not loss.requires_grad:
-            raise Error(f"job.backward of a loss of the shape {tuple(loss.shape)}: want the mean loss, a scalar that needs a gradient")
+            raise Error(
+                f"job.backward of a loss of the shape {tuple(loss.shape)}: want the mean loss, a scalar that needs a gradient"
+            )
         (loss * n).backward()  # type: ignore[no-untyped-call]
         self._restore(n, True)
         self._link.send(_link.DONE, b=float(loss.detach()) * n)
@@ -391,7 +401,9 @@ class Job:
         """Raises if the model or the optimizer is not that of Job any more."""
         for s, address in zip(self._params, self._addresses):
             if s.tensor.data_ptr() != address:
-                raise Error(f"{s.name} is no longer in the job's memory: change parameters in place, with p.copy_ under torch.no_grad()")
+                raise Error(
+                    f"{s.name} is no longer in the job's memory: change parameters in place, with p.copy_ under torch.no_grad()"
+                )
         if self._groups != [len(g["params"]) for s in self.state for g in getattr(s, "param_groups", ())]:
             raise Error("the parameter groups of the optimizer have changed since Job: make all groups before Job")
 
@@ -410,11 +422,11 @@ class Job:
         self._point = json.loads(f.payload)
         self.rank, self.peers = self._point["Rank"], self._point["Ranks"]
 
-    def part(self, dataset: Dataset[Any] | Sequence[Any], batch_size: int, *, collate_fn: Any = None) -> Iterator[Any]:
+    def part(self, dataset: Any, batch_size: int, *, collate_fn: Any = None) -> Iterator[Any]:
         """Batches of this peer's part of a set, for evaluation. All peers together get each sample once."""
         self._at_end("part")
         collate = collate_fn or default_collate
-        n = len(dataset)  # type: ignore[arg-type]
+        n = len(dataset)
         done: list[list[int]] = []
         while True:
             flat = [x for r in done for x in r]
@@ -462,7 +474,9 @@ class Loader:
     def __iter__(self) -> Iterator[Any]:
         job = self._job
         if not job._began:
-            raise Error("the loader outside of job.epochs: iterate over it inside `for epoch in job.epochs(n)`; take dataset[0] for the shape of a sample")
+            raise Error(
+                "the loader outside of job.epochs: iterate over it inside `for epoch in job.epochs(n)`; dataset[0] is a sample"
+            )
         if self._active:
             raise Error("two loops over one loader at once: a step has one batch")
         self._active = True
@@ -488,6 +502,11 @@ def _fetch(dataset: Any, indices: Iterable[int]) -> list[Any]:
     if hasattr(dataset, "__getitems__"):
         return list(dataset.__getitems__(list(indices)))
     return [dataset[i] for i in indices]
+
+
+def _bytes(t: torch.Tensor) -> bytes:
+    t = t.detach().contiguous()
+    return ctypes.string_at(t.data_ptr(), t.numel() * t.element_size())
 
 
 def _merged(ranges: list[list[int]]) -> list[list[int]]:
@@ -543,5 +562,5 @@ def _probe() -> str:
     c = torch.nn.functional.conv2d(torch.rand(3, 4, 17, 19, generator=g), torch.rand(5, 4, 3, 3, generator=g))
     h = hashlib.sha256()
     for t in (a @ b, c, torch.exp(a).sum(), torch.tanh(a)):
-        h.update(t.numpy().tobytes())
+        h.update(_bytes(t))
     return f"{torch.get_num_threads()} threads, {h.hexdigest()[:16]}"

@@ -1,0 +1,224 @@
+"""Calls of a Job in one process, which is a group of its own: right ones, and mistakes that get an error with the cure."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn as nn
+from torch.utils.data import IterableDataset
+
+import elrun.torch as elrun
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Linear(3, 2)
+
+
+data = [(torch.full((3,), float(i)), i % 2) for i in range(20)]
+
+
+class Training:
+    """A job with its parts."""
+
+    def __init__(self, model: nn.Module | None = None, optimizer: Any = torch.optim.SGD) -> None:
+        self.model = model or net()
+        self.opt = optimizer(self.model.parameters(), lr=0.01)
+        self.job = elrun.Job(self.model, self.opt)
+        self.loader = self.job.loader(data, batch_size=8)
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        self.opt.zero_grad()
+        if self.job.backward(nn.functional.cross_entropy(self.model(x), y)):
+            self.opt.step()
+
+
+@pytest.fixture
+def t() -> Iterator[Training]:
+    training = Training()
+    yield training
+    training.job._link.close("the test is over")
+
+
+def test_a_plain_loop_has_the_same_weights(t: Training) -> None:
+    seen = []
+    for _ in t.job.epochs(2):
+        for x, y in t.loader:
+            seen.append((x, y))
+            t.step(x, y)
+    plain = net()
+    opt = torch.optim.SGD(plain.parameters(), lr=0.01)
+    for x, y in seen:
+        opt.zero_grad()
+        nn.functional.cross_entropy(plain(x), y).backward()
+        opt.step()
+    assert sorted(int(v) for x, _ in seen[:3] for v in x[:, 0]) == list(range(20))
+    for a, b in zip(plain.parameters(), t.model.parameters()):
+        assert torch.allclose(a, b, atol=1e-6)
+    assert t.job.result is not None and t.job.result["Steps"] == 6
+
+
+def test_buffers_are_those_of_a_plain_loop() -> None:
+    torch.manual_seed(0)
+    t = Training(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)))
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    opt = torch.optim.SGD(plain.parameters(), lr=0.01)
+    for _ in t.job.epochs(1):
+        for x, y in t.loader:
+            t.step(x, y)
+            opt.zero_grad()
+            nn.functional.cross_entropy(plain(x), y).backward()
+            opt.step()
+    for (name, a), b in zip(plain.state_dict().items(), t.model.state_dict().values()):
+        assert torch.allclose(a, b, atol=1e-5), name
+    assert int(t.model[1].num_batches_tracked) == 3  # type: ignore[union-attr,index]
+
+
+def test_evaluation_has_each_sample_once(t: Training) -> None:
+    for _ in t.job.epochs(1):
+        for x, y in t.loader:
+            t.step(x, y)
+        got = [int(v) for x, _ in t.job.part(data, batch_size=3) for v in x[:, 0]]
+        assert got == list(range(20))
+        assert t.job.sum(3, 0.5, 7) == (3, 0.5, 7)
+        assert isinstance(t.job.sum(3), int)
+
+
+def refused(text: str) -> Any:
+    return pytest.raises(elrun.Error, match=text)
+
+
+def test_backward_out_of_place(t: Training) -> None:
+    with refused("outside of an iteration"):
+        t.job.backward(torch.zeros(()))
+    with refused("outside of an iteration of the loader, or twice"):
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                t.step(x, y)
+                t.step(x, y)
+
+
+def test_batch_without_backward(t: Training) -> None:
+    with refused("did not call job.backward"):
+        for _ in t.job.epochs(1):
+            for _ in t.loader:
+                continue
+
+
+def test_a_loop_that_is_left(t: Training) -> None:
+    with refused("left before its end"):
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                t.step(x, y)
+                break
+
+
+def test_sum_inside_an_epoch(t: Training) -> None:
+    with refused("inside an epoch"):
+        for _ in t.job.epochs(1):
+            for _ in t.loader:
+                t.job.sum(1)
+
+
+def test_loader_out_of_place(t: Training) -> None:
+    with refused("outside of job.epochs"):
+        next(iter(t.loader))
+    with refused("twice"):
+        t.job.loader(data, batch_size=8)
+    with refused("at least 1"):
+        next(t.job.epochs(0))
+
+
+def test_a_loss_that_is_no_mean(t: Training) -> None:
+    with refused("want the mean loss"):
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                t.job.backward(nn.functional.cross_entropy(t.model(x), y, reduction="none"))
+
+
+def test_a_parameter_that_is_replaced(t: Training) -> None:
+    with refused("weight is no longer in the job's memory"):
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                t.step(x, y)
+                t.model.weight.data = t.model.weight.data.clone()  # type: ignore[union-attr,operator]
+
+
+def test_a_loss_that_is_not_finite(t: Training) -> None:
+    before = None
+    with pytest.raises(elrun.NotFinite):
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                if t.job.step == 2:
+                    before = t.model.weight.detach().clone()  # type: ignore[operator,union-attr]
+                    x = x * float("inf")
+                t.step(x, y)
+    assert before is not None and torch.equal(before, t.model.weight)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (nn.Linear(3, 2).double(), "float64"),
+        (nn.Linear(3, 2).half(), "float16"),
+        (nn.Linear(3, 2).requires_grad_(False), "no parameters to train"),
+    ],
+)
+def test_models_refused(model: nn.Module, text: str) -> None:
+    with refused(text):
+        elrun.Job(model)
+
+
+def test_arguments_refused() -> None:
+    model = net()
+    with refused("LBFGS"):
+        elrun.Job(model, torch.optim.LBFGS(model.parameters()))
+    with refused("no state_dict"):
+        elrun.Job(model, 3)
+    with refused("every="):
+        elrun.Job(model, checkpoint="x", every="soon")
+
+    class Stream(IterableDataset[int]):
+        def __iter__(self) -> Iterator[int]:
+            return iter([1])
+
+    with refused("IterableDataset"):
+        elrun.Job(model).loader(Stream(), batch_size=4)
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("evil",)
+
+
+def test_a_state_is_no_code(t: Training, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    b = io.BytesIO()
+    torch.save({"state": [Evil()], "rest": []}, b)
+    with pytest.raises(Exception, match=r"[Ww]eights.only"):
+        t.job._load(b.getvalue())
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_child_has_no_job(t: Training) -> None:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            t.job._link.send(1)
+        except elrun.Error as e:
+            os.write(write, str(e).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert b"child of the job's program" in os.read(read, 1000)
+    os.close(read)
+    os.close(write)
+    for _ in t.job.epochs(1):  # the parent goes on
+        for x, y in t.loader:
+            t.step(x, y)

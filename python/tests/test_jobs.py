@@ -1,0 +1,155 @@
+"""Jobs of real processes: launcher, programs and sidecars, which are killed and asked to leave."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ELRUN = os.environ["ELRUN"]
+HERE = Path(__file__).parent
+PATIENCE = 300
+
+
+def start(*args: str, n: int = 0, extra: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """Starts the training, alone or as n peers of a job."""
+    program = [sys.executable, str(HERE / "train.py"), *args]
+    command = [ELRUN, *(["-n", str(n)] if n else []), *extra, *program] if n or extra else program
+    env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def finish(p: subprocess.Popen[str]) -> str:
+    out, _ = p.communicate(timeout=PATIENCE)
+    return out
+
+
+def ends(out: str) -> list[str]:
+    """What each peer printed at its end."""
+    return re.findall(r"end (\w{16} \w{16} \S+ \d+)", out)
+
+
+def wait_for(path: Path, p: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists():
+        assert p.poll() is None and time.monotonic() < deadline, "the job has ended before its third step: " + finish(p)
+        time.sleep(0.01)
+
+
+def programs_of(p: subprocess.Popen[str]) -> list[int]:
+    """The process IDs of the programs of a launcher, in the order of their start."""
+    threads = Path(f"/proc/{p.pid}/task").glob("*/children")
+    return sorted(int(pid) for children in threads for pid in children.read_text().split())
+
+
+def is_alive(group: int) -> bool:
+    """Whether a process of the process group runs."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, of = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(of) == group and state != "Z":
+            return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def alone() -> str:
+    p = start("--exact")
+    out = finish(p)
+    assert p.returncode == 0, out
+    return ends(out)[0]
+
+
+def test_exact_like_alone(alone: str) -> None:
+    p = start("--exact", n=2)
+    out = finish(p)
+    assert p.returncode == 0, out
+    assert ends(out) == [alone] * 2, out
+
+
+def test_exact_with_a_kill_and_a_join(alone: str, tmp_path: Path) -> None:
+    ready, imported, name = tmp_path / "ready", tmp_path / "imported", f"py{os.getpid()}"
+    # Step 5 waits for the newcomer's import of torch, which takes long.
+    p = start("--exact", "--pace", "0.1", "--ready", str(ready), "--hold", str(imported), n=3, extra=("--name", name))
+    wait_for(ready, p)
+    os.kill(programs_of(p)[1], signal.SIGKILL)
+    env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    program = [sys.executable, str(HERE / "train.py"), "--exact", "--pace", "0.1", "--imported", str(imported)]
+    join = [ELRUN, "join", "-n", "1", "--name", name, *program]
+    late = subprocess.run(join, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False)
+    out = finish(p)
+    assert p.returncode == 0, out
+    assert len(ends(out)) == 2 and set(ends(out)) == {alone}, out
+    # The newcomer trains along, unless it came after the end.
+    assert ends(late.stdout) == [alone] or "has ended" in late.stdout, late.stdout
+
+
+def test_plain_with_a_kill(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    p = start("--pace", "0.05", "--ready", str(ready), n=3)
+    wait_for(ready, p)
+    os.kill(programs_of(p)[2], signal.SIGKILL)
+    out = finish(p)
+    assert p.returncode == 0, out
+    assert len(ends(out)) == 2 and len(set(ends(out))) == 1, out
+    assert "killed by signal 9" in out
+
+
+def test_resume_with_another_number(alone: str, tmp_path: Path) -> None:
+    # A job of one epoch saves its last steps; the job of three goes on.
+    p = start("--exact", "--epochs", "1", "--checkpoint", str(tmp_path), "--steps-between", "4", n=2)
+    out = finish(p)
+    assert p.returncode == 0, out
+    p = start("--exact", "--epochs", "3", "--checkpoint", str(tmp_path))
+    out = finish(p)
+    assert p.returncode == 0, out
+    assert "resumed after step 8" in out
+    assert ends(out) == [alone], out
+
+
+@pytest.mark.parametrize(("how", "status"), [("exception", 1), ("exit", 3), ("hard", 3)])
+def test_failures_alone(how: str, status: int) -> None:
+    p = start("--fail", how)
+    out = finish(p)
+    assert p.returncode == status, out
+    assert ("ValueError: bad sample" in out) == (how == "exception"), out
+    # The sidecar ends with its program.
+    deadline = time.monotonic() + PATIENCE
+    while is_alive(p.pid):
+        assert time.monotonic() < deadline, "a process is left"
+        time.sleep(0.01)
+
+
+def test_sigterm_leaves_and_ctrl_c_ends(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    p = start("--pace", "0.05", "--ready", str(ready), n=2)
+    wait_for(ready, p)
+    os.kill(programs_of(p)[1], signal.SIGTERM)
+    out = finish(p)
+    assert p.returncode == 0, out
+    assert len(ends(out)) == 1, out
+    ready.unlink()
+    p = start("--pace", "0.05", "--ready", str(ready))
+    wait_for(ready, p)
+    p.send_signal(signal.SIGINT)
+    out = finish(p)
+    assert p.returncode == -signal.SIGINT, out
+    assert "KeyboardInterrupt" in out
+
+
+def test_a_killed_sidecar_is_an_error(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    p = start("--pace", "0.05", "--ready", str(ready))
+    wait_for(ready, p)
+    os.kill(programs_of(p)[0], signal.SIGKILL)
+    out = finish(p)
+    assert p.returncode == 1, out
+    assert "elrun.Lost: the sidecar" in out and "signal 9" in out
