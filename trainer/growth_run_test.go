@@ -150,6 +150,40 @@ func TestGrowthWithoutExactMode(t *testing.T) {
 	}
 }
 
+// A step that begins before the end of the previous step has its batch and its samples, also where the batch grows.
+func TestStepsThatBeginEarlyHaveTheirBatch(t *testing.T) {
+	cfg := dyadic(40)
+	cfg.Samples = 256
+	cfg.Growth = trainer.Growth{Max: 128, Efficiency: 0.01, Every: 3} // whatever the noise
+	want := oneAlone(t, cfg)
+	for _, delay := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			here := cfg
+			here.Gradients.Delay = delay
+			a := newArena(3, here)
+			models := a.eagerly(t, nil)
+			a.play(t)
+			if sha := a.check(t, "early"); sha != want {
+				t.Errorf("delay %t: weights %s, want %s", delay, sha, want)
+			}
+			at, batches := a.growths()
+			if !slices.Equal(batches, []int{64, 128}) {
+				t.Fatalf("delay %t: the batches are %d from the steps %d on", delay, batches, at)
+			}
+			for i, m := range models() {
+				p, r, n := int64(m.passes.Load()), int64(m.resumed.Load()), a.actors[i].result.Steps-1
+				least := n
+				if !delay { // the share in a larger batch is known only after the commit
+					least -= int64(len(at))
+				}
+				if p != n || r < least {
+					t.Errorf("delay %t, peer %d: %d calls before their step, %d of use, want %d and %d", delay, i, p, r, n, least)
+				}
+			}
+		})
+	}
+}
+
 // In exact mode it makes no difference who steals the first microbatch of a step, from which the noise is measured.
 func TestGrowthWithStealing(t *testing.T) {
 	cfg := growing(true)

@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/internal/growth"
 	"github.com/elrun/elrun/trainer/optim"
 )
@@ -127,6 +129,38 @@ func TestStatesWithoutGrowth(t *testing.T) {
 	train(t, s)
 	if b := append(saved(t, s), updated(t, s)...); bytes.Contains(b, []byte("Growth")) || bytes.Contains(b, []byte("Changes")) {
 		t.Error("a state without growth has a field for it")
+	}
+}
+
+// In exact mode the gradient of the first microbatch is kept, whatever the order in which the groups of a call become complete.
+func TestFirstMicrobatch(t *testing.T) {
+	l := newLayout(paramsOf(2, 3), 1)
+	scale, err := exact.New(2, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, order := range [][]int{{0, 1, 2}, {1, 0, 2}} {
+		own, _ := newExactAccumulator(l)
+		own.first = l.vector().views
+		own.clear(scale)
+		s := own.collect([]int{3, 0, 5}, ignore)
+		for i := range s.grad {
+			for _, k := range order {
+				for at := len(s.grad[i]) - 1; at >= 0; at-- {
+					s.grad[i][at] += float32(10*k + at)
+					if k < 2 { // the last group is complete at the end of the call
+						s.done(k, i, at)
+					}
+				}
+			}
+		}
+		if err := s.end(); err != nil {
+			t.Fatal(err)
+		}
+		own.collect([]int{1, 2}, ignore) // without the first microbatch
+		if got := fmt.Sprint(own.first); got != "[[10 11] [10 11 12]]" {
+			t.Errorf("groups in the order %d: the first microbatch has the gradient %v", order, got)
+		}
 	}
 }
 
