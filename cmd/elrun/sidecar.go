@@ -19,6 +19,7 @@ type sidecarCommand struct {
 	Connection int `arg:"" help:"Descriptor of the connection with the program."`
 	Memory     int `arg:"" help:"Descriptor of the memory."`
 	Bytes      int `arg:"" help:"Length of the memory."`
+	Lock       int `arg:"" help:"Descriptor of the lock that the program holds, or -1 for none."`
 }
 
 // Run takes part in the job until the program's training has ended. The program reports errors.
@@ -30,6 +31,12 @@ func (s *sidecarCommand) Run(ctx context.Context, t *terminal) error {
 	defer sidecar.Close()
 	for _, fd := range []int{s.Connection, s.Memory} {
 		unix.CloseOnExec(fd)
+	}
+	if s.Lock >= 0 {
+		unix.CloseOnExec(s.Lock)
+		if err := sidecar.Watch(os.NewFile(uintptr(s.Lock), "the lock of the program")); err != nil {
+			return fmt.Errorf("sidecar: %w", err)
+		}
 	}
 	if err := unix.SetNonblock(s.Connection, true); err != nil {
 		return fmt.Errorf("sidecar: descriptor %d: %w", s.Connection, err)

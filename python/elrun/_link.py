@@ -18,7 +18,7 @@ import threading
 import weakref
 from typing import NamedTuple
 
-from . import Error, Lost
+from . import Error, Lost, _lock
 
 VERSION = 1
 """Version of the frames; the sidecar must have the same."""
@@ -85,12 +85,13 @@ class Link:
         fd = _memory_file(size)
         self.memory = mmap.mmap(fd, size)
         self._sock, theirs = socket.socketpair()
-        inherited = [theirs.fileno(), fd]
+        self._lock = _lock.Lock()
+        inherited = [theirs.fileno(), fd] + ([self._lock.fd] if self._lock.fd >= 0 else [])
         # The sidecar speaks with the launcher. No other child of this program may hold that connection.
         launcher = os.environ.get("ELRUN_FD")
         if launcher is not None:
             inherited.append(int(launcher))
-        command = [_binary(), "sidecar", str(os.getpid()), str(theirs.fileno()), str(fd), str(size)]
+        command = [_binary(), "sidecar", str(os.getpid()), str(theirs.fileno()), str(fd), str(size), str(self._lock.fd)]
         try:
             self._process = subprocess.Popen(command, pass_fds=inherited, stdin=subprocess.DEVNULL)
         except OSError as e:
@@ -98,6 +99,7 @@ class Link:
         finally:
             theirs.close()
             os.close(fd)
+            self._lock.close_file()
         if launcher is not None:
             os.close(int(launcher))
             del os.environ["ELRUN_FD"]
