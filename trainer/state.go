@@ -242,7 +242,7 @@ func (s *state) replace(h header, read func() (updater []byte, err error)) error
 		return err
 	}
 	// The digest detects a copy that was corrupted during the transfer.
-	s.digested = s.digestAfter(h.Outcome.Step)
+	s.digested = 0
 	if got := s.digest(); got != h.Digest {
 		return fmt.Errorf("the parameters after step %d have the digest %016x, want %016x", h.Outcome.Step, got, h.Digest)
 	}
@@ -402,19 +402,9 @@ func (s *state) check(h header) (exact.Scale, error) {
 // digest returns the digest of the parameters after the last committed step, and caches it.
 func (s *state) digest() uint64 {
 	if s.digested == 0 {
-		s.digested = s.digestAfter(s.committed())
+		s.digested = digestOf(s.undo.vectors()[:len(s.params)])
 	}
 	return s.digested
-}
-
-// digestAfter returns the digest of the parameters, which are those after a step. Before the first
-// step it includes the state of the Updater, in which peers that are started apart may differ.
-func (s *state) digestAfter(step int64) uint64 {
-	d := digestOf(s.undo.vectors()[:len(s.params)])
-	if step == 0 && s.updater != nil {
-		d ^= s.updater.Digest()
-	}
-	return d
 }
 
 // dueDigest returns the digest after the last committed step if that step's digest is due

@@ -61,15 +61,6 @@ func (o *ownMomentum) Load(b []byte) error {
 	return nil
 }
 
-func (o *ownMomentum) Digest() (d uint64) {
-	for _, v := range o.velocity {
-		for _, x := range v {
-			d = 31*d + uint64(math.Float32bits(x))
-		}
-	}
-	return d
-}
-
 // updated lets the programs of an arena update their parameters, in gradient memory of their own. It returns the Updater of each.
 func (a *arena) updated(change func(x *actor, o *ownMomentum)) map[*actor]*ownMomentum {
 	all := make(map[*actor]*ownMomentum)

@@ -190,7 +190,7 @@ class Job:
                 self._link.send(_link.BLOB, payload=buffer.getbuffer())
             elif f.kind == _link.LOAD:
                 self._load(f.payload)
-                self._link.send(_link.LOADED, a=self._digest())
+                self._link.send(_link.LOADED)
             elif f.kind == _link.END:
                 self._end(json.loads(f.payload))
                 return f
@@ -219,14 +219,6 @@ class Job:
         for s in self._buffers:
             if s.integer:
                 s.tensor.copy_(s.data)
-
-    def _digest(self) -> int:
-        """A digest of the state besides the parameters."""
-        h = hashlib.blake2b(digest_size=7)
-        for name, t in self._rest:
-            h.update(name.encode())
-            h.update(_bytes(t))
-        return int.from_bytes(h.digest(), "little")
 
     def _end(self, end: dict[str, Any]) -> None:
         """The sidecar has ended the training: return, or raise what it says."""
@@ -307,7 +299,6 @@ class Job:
             "Microbatch": loader.microbatch,
             "Passes": passes,
             "Settings": self._settings,
-            "Digest": self._digest(),
             **self._options,
         }
         self._link.joined = True

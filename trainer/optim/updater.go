@@ -10,14 +10,12 @@ type Updater interface {
 	// training ends at this peer.
 	Apply(c Commit, mean [][]float32) error
 	// Save returns what Apply needs besides the parameters, for a peer that joins and for
-	// checkpoints. The caller owns the result.
+	// checkpoints. The caller owns the result. Peers whose parameters or states differ when the job
+	// begins take those of the lowest rank.
 	Save() ([]byte, error)
 	// Load replaces the state with one that another peer, or a checkpoint, has saved. The parameters
 	// are those of the same step. The bytes come from outside: Load must not execute them.
 	Load(state []byte) error
-	// Digest returns a digest of the state. It is called only before the first step, when it must be
-	// equal at all peers; a peer with another digest takes the state of the others.
-	Digest() uint64
 }
 
 // Commit describes a step that is being committed, alike at all peers.

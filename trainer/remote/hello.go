@@ -38,7 +38,6 @@ type hello struct {
 	Resume     string
 	Data       string      // identifies the training set
 	Settings   [][2]string // name and value
-	Digest     uint64      // of the state besides the parameters
 }
 
 // param is a parameter in the memory.

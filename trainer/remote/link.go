@@ -25,7 +25,7 @@ const (
 	kindSave                    // sidecar
 	kindBlob                    // program: payload the state
 	kindLoad                    // sidecar: payload the state
-	kindLoaded                  // program: a the digest of the state
+	kindLoaded                  // program
 	kindPoint                   // sidecar: a the step, payload the JSON of pointNews
 	kindPart                    // program: a the size of the set, payload what it has done, as pairs of int64; sidecar: what to do
 	kindSum                     // program: numbers as float64; sidecar: their sums, a 1 if the part of a lost peer is missing

@@ -59,7 +59,6 @@ type program struct {
 	memory []byte
 	ctx    context.Context // of Serve, for calls of package trainer that have no context
 	grads  [][]float32
-	digest uint64
 	result *trainer.Result
 	point  evaluations
 }
@@ -79,7 +78,7 @@ func (p *program) serve(ctx context.Context, peer Peer, leave <-chan struct{}) (
 	if err != nil {
 		return err
 	}
-	p.grads, p.digest = m.Grads, h.Digest
+	p.grads = m.Grads
 	m.Gradient, m.Updater = p.gradient, p
 	cfg := h.config()
 	cfg.Hooks.Log, cfg.Hooks.Done = peer.Log, func(r trainer.Result) { p.result = &r }
@@ -156,13 +155,9 @@ func (p *program) Save() ([]byte, error) {
 
 // Load implements optim.Updater.
 func (p *program) Load(state []byte) error {
-	f, err := p.link.ask(p.ctx, frame{kind: kindLoad, payload: state}, kindLoaded)
-	p.digest = uint64(f.a)
+	_, err := p.link.ask(p.ctx, frame{kind: kindLoad, payload: state}, kindLoaded)
 	return err
 }
-
-// Digest implements optim.Updater.
-func (p *program) Digest() uint64 { return p.digest }
 
 // end is the last frame to a program.
 type end struct {

@@ -39,6 +39,7 @@ type script struct {
 	samples   int                    // computed in all
 	last      end                    // the outcome
 	on        map[remote.Kind]func() // called for each frame of a kind before the answer
+	dies      func(asked int)        // called before each question of an evaluation, with its number from 0
 	fail      string                 // sent with the answer to the next WORK, in place of the loss
 }
 
@@ -173,7 +174,12 @@ func (s *script) work(f remote.Message) error {
 func (s *script) evaluate(step int64) error {
 	count, total := 0.0, 0.0
 	var done []int64
+	asked := 0
 	ask := func(f remote.Message) (remote.Message, error) {
+		if s.dies != nil {
+			s.dies(asked)
+		}
+		asked++
 		if err := s.send(f); err != nil {
 			return f, err
 		}
@@ -196,13 +202,20 @@ func (s *script) evaluate(step int64) error {
 		}
 		done = append(done, todo...)
 	}
-	f, err := ask(remote.Message{Kind: remote.Sum, Payload: kernel.Bytes([]float64{count, total})})
-	if err != nil {
-		return err
+	var sums []float64
+	for _, x := range []float64{count, total} {
+		f, err := ask(remote.Message{Kind: remote.Sum, Payload: kernel.Bytes([]float64{x})})
+		if err != nil {
+			return err
+		}
+		if f.A == 1 { // the part of a lost member is missing
+			x = math.NaN()
+		} else {
+			x = kernel.Elements[float64](f.Payload)[0]
+		}
+		sums = append(sums, x)
 	}
-	if f.A == 0 { // else the part of a lost member is missing
-		s.evaluated[step] = slices.Clone(kernel.Elements[float64](f.Payload))
-	}
+	s.evaluated[step] = sums
 	return s.send(remote.Message{Kind: remote.GoOn})
 }
 
@@ -261,8 +274,10 @@ func checkFinished(t *testing.T, about string, all []*script) (sha string) {
 		}
 		sha = s.last.Result.SHA256
 		for step, sums := range s.evaluated {
-			if want := []float64{evaluationSize, evaluationSize * (evaluationSize - 1) / 2}; !slices.Equal(sums, want) {
-				t.Errorf("%s: program %d: the evaluation after step %d gave %v, want %v", about, i, step, sums, want)
+			for k, want := range []float64{evaluationSize, evaluationSize * (evaluationSize - 1) / 2} {
+				if sums[k] != want && !math.IsNaN(sums[k]) {
+					t.Errorf("%s: program %d: the evaluation after step %d gave %v, want %v", about, i, step, sums[k], want)
+				}
 			}
 		}
 	}
@@ -315,6 +330,35 @@ func TestProgramsDieAndJoin(t *testing.T) {
 		})
 		if sha := checkFinished(t, about, all); sha != want {
 			t.Errorf("%s: weights %s, want %s", about, sha, want)
+		}
+	}
+}
+
+// A program dies in the first evaluation before one of its questions. If it has completed its part of the set, the others learn that
+// the sums lack this part. Sums that it has taken part in are right, and so are later evaluations.
+func TestAProgramDiesBeforeItsSum(t *testing.T) {
+	for question, want := range [][]bool{{true, true}, {true, true}, {false, false}, {true, false}} {
+		var kill func()
+		all := jobOf(t, 3, false, func(s *script, index int) {
+			if index == 1 {
+				s.dies = func(asked int) {
+					if asked == question {
+						kill()
+						<-time.After(time.Hour) // it is dead
+					}
+				}
+			}
+		}, func(j *cluster.Job) { kill = func() { j.Kill(1) } })
+		checkFinished(t, fmt.Sprint("question ", question), all)
+		for _, i := range []int{0, 2} {
+			for k, whole := range want {
+				if got := !math.IsNaN(all[i].evaluated[3][k]); got != whole {
+					t.Errorf("death before question %d: sum %d of program %d is whole: %t, want %t", question, k, i, got, whole)
+				}
+			}
+			if math.IsNaN(all[i].evaluated[6][0]) || math.IsNaN(all[i].evaluated[9][1]) {
+				t.Errorf("death before question %d: later evaluations %v", question, all[i].evaluated)
+			}
 		}
 	}
 }
