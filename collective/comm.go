@@ -220,6 +220,9 @@ func (c *Comm) Board() *Board {
 	return b
 }
 
+// Notes returns the notes of the ranks of the communicator.
+func (c *Comm) Notes() Notes { return Notes{c} }
+
 // Revoke makes every pending and later call fail at every rank that can be reached, on this
 // communicator and all others over the same transport. The first cause at a rank is kept; later
 // ones are ignored. Revoke does not wait.

@@ -26,6 +26,7 @@ type endpoint struct {
 	closed    bool                 // the communicator from New was closed
 	cause     error                // the first cause of a revocation at this rank
 	sequences map[uint64]*sequence // by ID of the communicator
+	onNote    func(from int, note []byte)
 }
 
 // sequence returns the sequence of the communicator with an ID, and creates it if

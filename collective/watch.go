@@ -265,9 +265,13 @@ func (w *watchdog) updateWaits(now time.Duration) callList {
 	return ops
 }
 
-// handleSignal handles a signal of another rank. A signal that cannot be decoded is dropped:
+// handleSignal handles a signal of another rank: a note, or a signal of its watchdog. A signal that cannot be decoded is dropped:
 // signals only help to find the cause of a stall, and the sender asks again.
 func (w *watchdog) handleSignal(s transport.Signal) {
+	if len(s.Data) > 0 && stall.Kind(s.Data[0]) == stall.Note {
+		w.noted(s.From, s.Data[1:])
+		return
+	}
 	m, err := stall.Decode(s.Data, w.ranks)
 	if err != nil {
 		return

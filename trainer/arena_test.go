@@ -63,6 +63,9 @@ type actor struct {
 	// touched is the number of changes of queues on boards by the process, and stores is how often it has set its own queue in this
 	// step. killAtTouch is the number of the change before which the process dies; 0 if it is not killed.
 	touched, stores, killAtTouch atomic.Int64
+	// notes is the number of notes that the process has sent. killAtNote is the number of the note before which it dies, and every
+	// losing-th note is lost; 0 for none. kindAtKill is the kind of the note before which it died.
+	notes, killAtNote, losing, kindAtKill atomic.Int64
 	// reopened is the number of identities that the process has had after its first.
 	reopened int
 	tries    map[int64]int // by step: how often the process has begun the step
@@ -277,6 +280,24 @@ func (w watched) Connect(ctx context.Context, v elastic.View, self int) (transpo
 	}
 	return s, nil
 }
+
+// Signal counts the notes of the process, and loses or kills as the test says.
+func (s sharingTransport) Signal(to int, msg []byte) {
+	if len(msg) > 0 && msg[0] == noteSignal {
+		n := s.x.notes.Add(1)
+		if n == s.x.killAtNote.Load() {
+			s.x.kindAtKill.Store(int64(msg[1]))
+			s.x.kill()
+		}
+		if lost := s.x.losing.Load(); s.x.killed.Load() || lost > 0 && n%lost == 0 {
+			return
+		}
+	}
+	s.Transport.Signal(to, msg)
+}
+
+// noteSignal is the first byte of a signal that carries a note (collective.Notes).
+const noteSignal = 3
 
 type sharingTransport struct {
 	transport.Transport

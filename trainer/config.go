@@ -179,6 +179,8 @@ const (
 const (
 	// StealAuto lets the ranks of a host take unstarted microbatches from each other within a step.
 	StealAuto = "auto"
+	// StealFar is StealAuto, and ranks of different hosts take microbatches from each other, too.
+	StealFar = "far"
 	// StealOff lets each peer compute its share.
 	StealOff = "off"
 )
@@ -203,11 +205,13 @@ type Balancing struct {
 	// it follows the job, and is admitted when it would shorten steps, or when too few others are
 	// left.
 	Admit string
-	// Steal lets a peer that has finished its share early compute microbatches that another peer of
-	// its host has not begun: StealAuto, the default, or StealOff. Shares follow past steps, and
-	// stealing mends the step under way. It costs nothing where nobody is late, so it is on where the
-	// peers of a host share memory, except with Model.Whole and with Gradients.Audit. All peers must
-	// have the same value.
+	// Steal lets a peer that has finished its share early compute microbatches that another peer has
+	// not begun: StealAuto, the default, within a host, StealFar also between hosts, or StealOff.
+	// Shares follow past steps, and stealing mends the step under way. It costs nothing where nobody is
+	// late, so it is on where the peers of a host share memory, except with Model.Whole and with
+	// Gradients.Audit. Between hosts it is worth it where steps take many round trips and speeds change
+	// from step to step; a model then gets fewer microbatches in a call. All peers must have the same
+	// value.
 	Steal string
 }
 
@@ -223,8 +227,8 @@ func (b Balancing) withDefaults() (Balancing, error) {
 	if b.Steal == "" {
 		b.Steal = StealAuto
 	}
-	if b.Steal != StealAuto && b.Steal != StealOff {
-		return b, fmt.Errorf("trainer: Balancing.Steal is %q: want %q or %q", b.Steal, StealAuto, StealOff)
+	if b.Steal != StealAuto && b.Steal != StealFar && b.Steal != StealOff {
+		return b, fmt.Errorf("trainer: Balancing.Steal is %q: want %q, %q or %q", b.Steal, StealAuto, StealFar, StealOff)
 	}
 	if b.MaxShare < 0 {
 		return b, fmt.Errorf("trainer: Balancing.MaxShare is %d, want 0 or more", b.MaxShare)

@@ -107,9 +107,20 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	// In an audit others compute a share again, which must not change meanwhile. A whole share is one call.
 	started := time.Now()
 	o.queue = steal.Queue{Now: func() int64 { return int64(time.Since(started)) }, FirstCall: firstCall,
+		Far: cfg.Balancing.Steal == StealFar, Wait: waitFor,
 		Allowed: cfg.Balancing.Steal != StealOff && !m.Whole && cfg.Gradients.Audit == 0 && o.plan.mostMicrobatches() <= steal.Most}
 	o.reducer.words = reportWords
 	return o, nil
+}
+
+// waitFor waits until woken receives, or for some nanoseconds.
+func waitFor(woken <-chan struct{}, most int64) {
+	timer := time.NewTimer(time.Duration(most))
+	defer timer.Stop()
+	select {
+	case <-woken:
+	case <-timer.C:
+	}
 }
 
 // microbatches returns the number of microbatches of the step; 0 after the last step.
@@ -163,7 +174,8 @@ func (o *openStep) enter(s *elastic.Session, all []resumeReport) error {
 			held[rank] = e.held
 		}
 	}
-	o.queue.Enter(s.View.Hosts(), s.Rank, s.Comm.Board(), held)
+	o.queue.Broken = s.Comm.Err
+	o.queue.Enter(s.View.Hosts(), s.Rank, s.Comm.Board(), s.Comm.Notes(), held)
 	o.reducer.words = reportWords
 	if o.queue.Active() {
 		o.reducer.words += stealWords
@@ -299,13 +311,20 @@ func (t *try) awaitReports(ctx context.Context, s *elastic.Session, mine rankRep
 	return exchanged{reports, time.Since(begun), err}
 }
 
+// fewestCalls is the number of calls of the model for an equal share where microbatches are stolen
+// between hosts: what a call has begun cannot be stolen.
+const fewestCalls = 8
+
 // together returns the number of microbatches per call of the model in this session. Within a host
 // there is little latency to hide, and a single microbatch fits the cache.
 func (o *openStep) together() int {
-	if o.reducer.between() || o.model.Whole {
-		return o.most
+	switch {
+	case !o.reducer.between() && !o.model.Whole:
+		return 1
+	case o.queue.Distant():
+		return max(1, min(o.most, o.plan.fullMicrobatches(o.state.committed()+1)/len(o.balance.shares)/fewestCalls))
 	}
-	return 1
+	return o.most
 }
 
 // readAhead passes the prefetcher the samples that this peer will compute: the missing part of its

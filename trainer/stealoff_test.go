@@ -48,6 +48,11 @@ func (c calm) play(t *testing.T, steps int64, see func(simnet.Message)) {
 		}
 		a.play(t)
 		a.check(t, c.about)
+		for _, x := range a.actors {
+			if n := x.notes.Load(); n > 0 {
+				t.Errorf("%s: %s has sent %d notes", c.about, x.self.ID, n)
+			}
+		}
 	})
 }
 
@@ -82,6 +87,9 @@ func TestOffSendsNoMore(t *testing.T) {
 		if n := records(all, short); n == 0 || n != records(all, "commit record") {
 			t.Errorf("%d commit records have 360 bytes: messages %v", n, all)
 		}
+	}
+	if far := (calm{"one host, far", trainer.StealFar, true, []int{3}}).sent(t); !maps.Equal(far, on) {
+		t.Errorf("on one host, with stealing between hosts, messages %v, want %v", far, on)
 	}
 	with := make(map[string]int)
 	for message, n := range off {

@@ -45,7 +45,7 @@ type options struct {
 	Balance  string `default:"auto" placeholder:"POLICY" help:"How shares follow the speeds of the peers: auto, equal, proportional, lbbsp-cpu, lbbsp-gpu or lbb (default ${default})."`
 	MaxShare int    `placeholder:"N" help:"Most microbatches that this peer computes in a step, as long as the others can take the rest."`
 
-	Steal string `default:"auto" enum:"auto,off" help:"auto lets a peer that is early compute microbatches that a late peer of its host has not begun; off (default ${default})."`
+	Steal string `default:"auto" enum:"auto,far,off" help:"auto lets a peer that is early compute microbatches that a late peer of its host has not begun, far one of any host; off (default ${default})."`
 
 	Admit string `default:"helps" enum:"helps,always" help:"Which peers may join: helps (only peers that shorten the steps; other peers wait) or always (all peers) (default ${default})."`
 

@@ -10,13 +10,14 @@ import (
 	"github.com/elrun/elrun/collective/transport"
 )
 
-// Kind distinguishes asks from tells.
+// Kind distinguishes asks, tells and notes.
 type Kind uint8
 
 // The kinds of signals. The values are part of the wire format.
 const (
 	Ask  Kind = 1 // asks where the receiver is in relation to the call of the envelope
 	Tell Kind = 2 // answers an ask, or reports news to an earlier asker
+	Note Kind = 3 // no Signal follows, but a note of the program (collective.Notes)
 )
 
 // State is the position of a rank in relation to a call about which another rank asked.

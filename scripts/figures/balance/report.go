@@ -206,7 +206,7 @@ of each step. To change how shares are decided, set these fields of ` + "`traine
 | Policy | ` + "`--balance POLICY`" + ` | one of the policies below; "equal" turns balancing off |
 | MaxShare | ` + "`--max-share N`" + ` | the most microbatches that this peer computes in a step, for example because its memory is small |
 | Admit | ` + "`--admit always`" + ` | also admits peers that do not shorten the steps: see [elastic membership](elastic.md) |
-| Steal | ` + "`--steal off`" + ` | each peer computes its share and no other microbatch. Otherwise a peer that is early takes microbatches that a late peer of its host has not begun, within the step ([stealing](internals/stealing.md)); between hosts nothing is stolen |
+| Steal | ` + "`--steal off`" + ` | each peer computes its share and no other microbatch. Otherwise a peer that is early takes microbatches that a late peer of its host has not begun, within the step ([stealing](internals/stealing.md)). With ` + "`--steal far`" + ` it also takes those of late peers of other hosts, where a step takes at least ten round trips |
 
 If the error of a model wraps ` + "`trainer.ErrOutOfMemory`" + `, the step is repeated. From then on the peer passes half
 as many microbatches to the model in one call; if a call has a single microbatch, the peer gets at most half of

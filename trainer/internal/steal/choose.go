@@ -25,6 +25,19 @@ func (r Rank) rest(n int) int64 {
 	return max(0, pace*int64(r.Under)-r.Running) + pace*int64(r.Left+r.Kept-n)
 }
 
+// after returns what the rank has probably left when some more time has passed, if it keeps its pace.
+func (r Rank) after(d int64) Rank {
+	r.Running += d
+	call := r.Pace * int64(r.Under)
+	if call <= 0 || r.Running-d > call { // unknown, or late already
+		return r
+	}
+	ended := r.Running / call
+	r.Running -= ended * call
+	r.Left = int(max(0, int64(r.Left)-ended*int64(r.Under)))
+	return r
+}
+
 // Choose returns the victim of thief, a rank that has begun all microbatches but those that it keeps,
 // and the number of microbatches to take, at most the given number; 0 if none is worth it. all are
 // the ranks of the host; those with nothing left are no victims. latency is the time of a theft. The

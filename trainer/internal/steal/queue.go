@@ -47,14 +47,21 @@ type Queue struct {
 	FirstCall func(n, most int) int
 	// Allowed is set if microbatches may be stolen at all, the same at all ranks.
 	Allowed bool
+	// Far is set if ranks of other hosts may steal, too, by notes; the same at all ranks.
+	Far bool
 	// Bound is the most microbatches that this rank holds in a step if it steals; 0 for no bound.
 	Bound int
+	// Wait waits until woken receives, or for some nanoseconds, and Broken returns why this rank waits no
+	// longer for an answer of another host. They are set if Far is set, before Enter.
+	Wait   func(woken <-chan struct{}, most int64)
+	Broken func() error
 
 	// The session.
 	active bool  // microbatches may be stolen somewhere in the session
 	hosts  []int // host of each rank
 	self   int   // this rank
 	board  Board
+	remote *remote      // nil where nothing is stolen between hosts
 	held   []ledger.Set // what each rank held when the session began; nil after the first try
 
 	// The try under way.
@@ -70,6 +77,10 @@ type Queue struct {
 	kept              []int // the last call, put aside
 	done              bool  // no further call follows
 	claims            []Claim
+	took              int64 // time of the last try; 0 if unknown
+	asks              int   // how often the other hosts were asked since the last theft
+	askedAt           int64 // when they were asked last
+	refused           bool  // a rank of another host had nothing to give
 	// called is when the call under way began, with under microbatches; under is 0 if its time does
 	// not show the pace.
 	called int64
@@ -80,16 +91,29 @@ type Queue struct {
 }
 
 // Enter begins a session of ranks on the given hosts, in which self is this rank and each rank holds
-// the given microbatches of the open step.
-func (q *Queue) Enter(hosts []int, self int, board Board, held []ledger.Set) {
-	q.hosts, q.self, q.board, q.held, q.try = hosts, self, board, held, 0
-	q.active = q.Allowed && slices.Max(hosts)+1 < len(hosts)
+// the given microbatches of the open step. The queue sets the handler of the notes if Far is set.
+func (q *Queue) Enter(hosts []int, self int, board Board, notes Notes, held []ledger.Set) {
+	far := q.Far && slices.Max(hosts) > 0
+	q.hosts, q.self, q.held, q.try = hosts, self, held, 0
+	q.active = q.Allowed && (far || slices.Max(hosts)+1 < len(hosts))
 	q.calls, q.claims, q.order = nil, nil, q.order[:0]
+	q.board, q.remote = nil, nil
+	if q.active {
+		q.board = &words{Board: board, self: self}
+	}
+	if q.active && far {
+		q.remote = &remote{notes: notes, self: self, board: q.board, now: q.Now, wait: q.Wait, broken: q.Broken}
+		q.remote.join(hosts)
+	}
 }
 
 // Active reports whether microbatches may be stolen somewhere in the session. It is the same at all
 // ranks.
 func (q *Queue) Active() bool { return q.active }
+
+// Distant reports whether microbatches may be stolen between hosts in the session. It is the same at all
+// ranks.
+func (q *Queue) Distant() bool { return q.remote != nil }
 
 // Open begins a try at a step, in which the ranks have shares, and this rank has the given calls to
 // make, of at most the given number of microbatches: those of its share that it does not hold.
@@ -98,8 +122,13 @@ func (q *Queue) Open(shares []ledger.Set, calls [][]int, most int) {
 	if !q.active {
 		return
 	}
+	now := q.Now()
+	q.took = now - q.begin
+	if q.try == 0 {
+		q.took = 0
+	}
 	q.try++
-	q.begin, q.most = q.Now(), most
+	q.begin, q.most = now, most
 	q.order, q.claims, q.kept, q.done, q.under = q.order[:0], q.claims[:0], nil, false, 0
 	for r, share := range shares {
 		var held ledger.Set
@@ -113,6 +142,10 @@ func (q *Queue) Open(shares []ledger.Set, calls [][]int, most int) {
 		}
 	}
 	q.held, q.stolen = nil, false
+	q.asks, q.refused = 0, false
+	if q.remote != nil {
+		q.remote.open(q.try, q.begin, len(q.order))
+	}
 	if len(calls) > 0 {
 		// The first call is never for sale: it may have begun already.
 		q.calls = calls[:1]
@@ -161,6 +194,7 @@ func (q *Queue) Next(held int) (micros []int, last bool, err error) {
 	}
 	q.called, q.under = q.Now(), len(micros)
 	q.tell(len(micros), q.called-q.begin)
+	q.prepare(len(micros))
 	return micros, q.done, nil
 }
 
@@ -205,10 +239,7 @@ func (q *Queue) tell(under int, begun int64) {
 // take takes the next call from the front of this rank's range; nil if the range is empty.
 func (q *Queue) take() ([]int, error) {
 	for q.front < q.end {
-		w := Pack(q.try, q.front, q.end)
-		if q.board.Has(q.self) {
-			w = Word(q.board.Load(q.self, wordQueue))
-		}
+		w := Word(q.board.Load(q.self, wordQueue))
 		front, end, ok := w.Range(q.try, len(q.order))
 		if !ok || front != q.front || end > q.end {
 			return nil, ErrDamaged
@@ -218,7 +249,7 @@ func (q *Queue) take() ([]int, error) {
 			break
 		}
 		n := q.FirstCall(end-front, q.most)
-		if !q.board.Has(q.self) || q.board.Swap(q.self, wordQueue, uint64(w), uint64(w.Front(n))) {
+		if q.board.Swap(q.self, wordQueue, uint64(w), uint64(w.Front(n))) {
 			q.front += n
 			return q.order[front:q.front], nil
 		}
@@ -242,19 +273,72 @@ func (q *Queue) rob(held int) bool {
 		q.look()
 		victim, n := Choose(Rank{Kept: len(q.kept), Pace: q.pace}, q.ranks, latency, most)
 		if n == 0 {
-			return false
+			return q.robFar(most)
 		}
 		w := q.queues[victim]
 		if !q.board.Swap(victim, wordQueue, uint64(w), uint64(w.Back(n))) {
 			continue // the owner or another thief was faster
 		}
-		_, q.end, _ = w.Range(q.try, len(q.order))
-		q.first, q.front, q.stolen = q.end-n, q.end-n, true
-		// Nobody else changes the word of an empty range.
-		q.board.Store(wordQueue, uint64(Pack(q.try, q.front, q.end)))
+		_, end, _ := w.Range(q.try, len(q.order))
+		q.install(end-n, end)
 		return true
 	}
 	return false
+}
+
+// install makes stolen positions the empty range of this rank.
+func (q *Queue) install(first, end int) {
+	q.first, q.front, q.end, q.stolen, q.asks = first, first, end, true, 0
+	// Nobody else changes the word of an empty range.
+	q.board.Store(wordQueue, uint64(Pack(q.try, first, end)))
+}
+
+// robFar takes microbatches of a rank of another host, at most the given number, and reports whether
+// it has.
+func (q *Queue) robFar(most int) bool {
+	if q.remote == nil || q.refused {
+		return false
+	}
+	thief := Rank{Kept: len(q.kept), Pace: q.pace}
+	victim, n := q.remote.choose(thief, most)
+	if n == 0 {
+		return false
+	}
+	first, end := q.remote.take(victim, thief, most)
+	if q.refused = first == end; q.refused {
+		return false
+	}
+	q.install(first, end)
+	return true
+}
+
+// worthFar is how many round trips a step must take so that stealing between hosts is worth notes. Where
+// steps are shorter, a rank asks in one of rareFar tries, to learn whether that is still so.
+const (
+	worthFar = 10
+	rareFar  = 64
+)
+
+// mostAsks bounds how often a rank asks before it looks for victims once.
+const mostAsks = 3
+
+// prepare asks the other hosts what they have left, if this rank will look for victims about when the
+// answers come: while a call of the given number of microbatches runs, which begins. Nobody waits for
+// the answers. It asks again after a round trip, because some ranks may not have begun the try yet, or
+// may be late only now.
+func (q *Queue) prepare(under int) {
+	if q.remote == nil || q.refused || q.done || q.asks == mostAsks || len(q.claims) == MaxClaims {
+		return
+	}
+	trip, rest := q.remote.roundTrip(), q.end-q.front
+	if q.took > 0 && q.took < worthFar*trip && q.try%rareFar != 0 {
+		return
+	}
+	isNear := rest <= q.most || q.pace*int64(under+rest-q.most) <= 2*trip+trip/2
+	if isNear && (q.asks == 0 || q.called-q.askedAt >= trip) {
+		q.asks, q.askedAt = q.asks+1, q.called
+		q.remote.ask()
+	}
 }
 
 // look reads what the other ranks of the host tell.
@@ -267,15 +351,7 @@ func (q *Queue) look() {
 		if r == q.self || !q.board.Has(r) {
 			continue
 		}
-		// The range is read first: once it is of this try, the other words are, too.
-		q.queues[r] = Word(q.board.Load(r, wordQueue))
-		next, end, ok := q.queues[r].Range(q.try, len(q.order))
-		if !ok {
-			continue
-		}
-		under := q.board.Load(r, wordUnder)
-		q.ranks[r] = Rank{Left: end - next, Kept: int(under >> 32 & Most), Under: int(under & Most),
-			Running: max(0, now-int64(q.board.Load(r, wordBegun)&mostTime)), Pace: int64(q.board.Load(r, wordPace) & mostTime)}
+		q.ranks[r], q.queues[r], _ = see(q.board, r, q.try, len(q.order), now)
 	}
 }
 
@@ -307,14 +383,18 @@ func (q *Queue) Held(shares []ledger.Set, reports []Report) ([]ledger.Set, error
 }
 
 // Suspects returns the microbatches of the open step that each rank may have computed in the
-// session: each rank of a host may have stolen from the others.
+// session: each rank of a host may have stolen from the others, and between hosts each rank from all.
 func (q *Queue) Suspects(shares []ledger.Set) []ledger.Set {
 	if !q.active || len(q.hosts) != len(shares) {
 		return shares
 	}
-	hosts := make([]ledger.Set, slices.Max(q.hosts)+1)
+	place := q.hosts
+	if q.remote != nil { // each rank of the session
+		place = make([]int, len(q.hosts))
+	}
+	hosts := make([]ledger.Set, slices.Max(place)+1)
 	for r, share := range shares {
-		h := &hosts[q.hosts[r]]
+		h := &hosts[place[r]]
 		if *h == nil {
 			*h = share.Clone()
 		}
@@ -324,7 +404,7 @@ func (q *Queue) Suspects(shares []ledger.Set) []ledger.Set {
 	}
 	wide := make([]ledger.Set, len(shares))
 	for r := range wide {
-		wide[r] = hosts[q.hosts[r]]
+		wide[r] = hosts[place[r]]
 	}
 	return wide
 }

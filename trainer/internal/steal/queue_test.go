@@ -52,7 +52,7 @@ func entered(n int, held []ledger.Set, now func() int64) (all []*steal.Queue, b 
 	b = make(board, n)
 	for r := range n {
 		q := &steal.Queue{Allowed: true, FirstCall: firstOf, Now: now}
-		q.Enter(make([]int, n), r, place{b, r, nil}, held)
+		q.Enter(make([]int, n), r, place{b, r, nil}, nil, held)
 		all = append(all, q)
 	}
 	return all, b
@@ -232,7 +232,7 @@ func TestAtTheLastMoment(t *testing.T) {
 		var all []*steal.Queue
 		for r := range 3 {
 			q := &steal.Queue{Allowed: true, FirstCall: firstOf, Now: func() int64 { return c0.now }}
-			q.Enter(make([]int, 3), r, place{b, r, before}, nil)
+			q.Enter(make([]int, 3), r, place{b, r, before}, nil, nil)
 			q.Open(shares, divided(shares[r].Without(nil), 1), 1)
 			all = append(all, q)
 		}
@@ -342,7 +342,7 @@ func TestWhereNothingIsStolen(t *testing.T) {
 		want    bool
 	}{{true, []int{0, 0}, true}, {true, []int{0, 1, 0}, true}, {true, []int{0}, false}, {true, []int{0, 1, 2}, false}, {false, []int{0, 0}, false}} {
 		q := &steal.Queue{Allowed: c.allowed, FirstCall: firstOf, Now: func() int64 { return 0 }}
-		q.Enter(c.hosts, 0, place{}, nil)
+		q.Enter(c.hosts, 0, place{}, nil, nil)
 		shares := []ledger.Set{{3}, {4}, {8}}[:len(c.hosts)]
 		q.Open(shares, [][]int{{0}, {1}}, 1)
 		if q.Active() != c.want || c.want == (q.Report(ledger.Set{3}) == steal.Report{}) {
@@ -360,7 +360,7 @@ func TestWhereNothingIsStolen(t *testing.T) {
 // Where nothing can be stolen, a try allocates nothing.
 func TestNothingIsAllocated(t *testing.T) {
 	q := &steal.Queue{Allowed: true, FirstCall: firstOf, Now: func() int64 { return 0 }}
-	q.Enter([]int{0, 1, 2}, 0, place{}, nil)
+	q.Enter([]int{0, 1, 2}, 0, place{}, nil, nil)
 	shares, calls, held := []ledger.Set{{3}, {4}, {8}}, [][]int{{0}, {1}}, ledger.Set{3}
 	try := func() {
 		q.Open(shares, calls, 1)
@@ -377,12 +377,12 @@ func TestNothingIsAllocated(t *testing.T) {
 // What a rank that is gone may have computed includes the shares of its host, and no others.
 func TestSuspects(t *testing.T) {
 	q := &steal.Queue{Allowed: true}
-	q.Enter([]int{0, 1, 0}, 0, place{}, nil)
+	q.Enter([]int{0, 1, 0}, 0, place{}, nil, nil)
 	wide := q.Suspects([]ledger.Set{{1}, {2}, {4}})
 	if !slices.Equal(wide[0], ledger.Set{5}) || !slices.Equal(wide[1], ledger.Set{2}) || !slices.Equal(wide[2], ledger.Set{5}) {
 		t.Errorf("%v", wide)
 	}
-	q.Enter([]int{0, 1, 2}, 0, place{}, nil)
+	q.Enter([]int{0, 1, 2}, 0, place{}, nil, nil)
 	if same := q.Suspects([]ledger.Set{{1}, {2}, {4}}); !slices.Equal(same[0], ledger.Set{1}) {
 		t.Errorf("%v where nothing is stolen", same)
 	}
