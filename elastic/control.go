@@ -44,12 +44,20 @@ type heartbeat struct {
 	Leaving bool     // the sender has asked to leave
 	Ended   bool     // the sender leaves because the job is at its end
 	Sole    bool     // as far as the sender knows, one launcher has started all members
-	Stalled bool     // the sender steps down, because the others wait for it
+	Stalled bool     // the sender steps down, because the others wait for it or for the reason in Busy
 	Failed  bool     // the sender leaves because its loop has failed
 	Answer  bool     // this answers a heartbeat of the receiver with Reply, so messages pass in both directions
 	First   [32]byte // View.Hash of the sender's first view; zero once that view is agreed
 	Busy    string   // why the sender makes no progress, or empty; not sent with a Mistake
 	Mistake string   // the mistake of the program that ends the loops of all members, or empty
+}
+
+// stepsDown returns the reason of a sender that steps down without being asked; empty for any other.
+func (h heartbeat) stepsDown() string {
+	if !h.Stalled || h.Busy == bodyBusy {
+		return ""
+	}
+	return h.Busy
 }
 
 // maxBusy bounds the reason of a busy member, in bytes.

@@ -199,6 +199,8 @@ func TestWordForLeaving(t *testing.T) {
 		want      string
 	}{
 		{heartbeat{Stalled: true}, 0, "stalled"},
+		{heartbeat{Stalled: true, Busy: bodyBusy}, 0, "stalled"},
+		{heartbeat{Stalled: true, Busy: "no time"}, time.Second, "stepped down: no time"},
 		{heartbeat{Leaving: true}, 0, "asked"},
 		{heartbeat{Leaving: true}, time.Second, "asked"},
 		{heartbeat{Leaving: true, Ended: true}, 0, "closed"},

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -469,8 +470,8 @@ func (d *driver) farewell(gone []Member, asked []member.ID) (lost []Member) {
 // over ends the membership of this identity.
 func (d *driver) over(p phase, n member.Notice) {
 	n.Why = d.roster.shorten(n.Why, n.Before)
-	if p == left && d.report.get().Stalled {
-		p, n.Why = fenced, "stalled: the others waited for this peer, and its program did not call Busy"
+	if mine := d.report.get(); p == left && mine.Stalled {
+		p, n.Why = fenced, cmp.Or(mine.stepsDown(), "stalled: the others waited for this peer, and its program did not call Busy")
 	}
 	switch p { // announceLeave logs a leave, with the step at which this peer ended
 	case fenced:
@@ -619,9 +620,24 @@ func (d *driver) makeWay(y stepDown) {
 	if y.Epoch != d.roster.view.Epoch || mine.Entered > y.Entered || d.entry.waits(y.Epoch) || mine.Busy != "" || mine.Stalled {
 		return
 	}
-	d.report.stall()
+	d.report.stall("")
 	d.heartbeats.sendAll() // so that the others log that this member was stalled, not that it left at its own request
 	d.step(member.Leave{})
+}
+
+// stepDown leaves as makeWay does, for a reason that this member knows itself.
+func (d *driver) stepDown(why string) {
+	d.loop.do(func() {
+		now, _ := d.status.now()
+		switch {
+		case now.phase == left: // at a boundary that the others cannot reach
+			d.revoke(errors.New(why))
+		case now.phase == inside && len(d.roster.view.Members) > 1 && !d.report.get().Stalled:
+			d.report.stall(why)
+			d.heartbeats.sendAll()
+			d.step(member.Leave{})
+		}
+	})
 }
 
 // depart leaves the group by agreement, and waits as settle does. A peer that is no member any more

@@ -240,6 +240,18 @@ func (g *Group) Busy(what string) (done func()) {
 	return func() { d.report.busy("") }
 }
 
+// StepDown leaves the group now, within a step, and this peer joins again as a newcomer: for a member that
+// knows that it makes no progress for a while, because the process that computes for it is stopped. The
+// others go on at once, without a quorum of their own, and their log has the reason why, at most 100 bytes.
+// The session of this member is revoked. Next, or the loop of Steps, then calls Config.Reopen, which may
+// block until the member can go on, and without Reopen returns ErrFenced. StepDown does not wait. It does
+// nothing for the only member of a group, and for a peer that is no member.
+func (g *Group) StepDown(why string) {
+	if g.made() {
+		g.current().stepDown(why)
+	}
+}
+
 // Leave requests to leave the group at the next boundary between two steps, or one step later if the
 // turns of the loop call Turn.Leaving. Err, and Sessions.Next, then return ErrLeft. Leave does not
 // wait.

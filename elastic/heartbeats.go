@@ -185,8 +185,16 @@ func (s *selfReport) notBusy(why string) {
 	})
 }
 
-// stall reports that this member steps down because the others wait for it.
-func (s *selfReport) stall() { s.update(func(h *heartbeat) { h.Stalled = true }) }
+// stall reports that this member steps down, because the others wait for it or, if why is not empty, for
+// this reason.
+func (s *selfReport) stall(why string) {
+	s.update(func(h *heartbeat) {
+		h.Stalled = true
+		if why != "" {
+			h.Busy = why
+		}
+	})
+}
 
 // fail reports that the loop of this member has failed, and that it leaves therefore.
 func (s *selfReport) fail() { s.update(func(h *heartbeat) { h.Failed = true }) }

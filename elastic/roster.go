@@ -230,6 +230,8 @@ type peer struct {
 // yet.
 func (p *peer) leaves(now time.Time) string {
 	switch {
+	case p.heartbeat.stepsDown() != "":
+		return "stepped down: " + p.heartbeat.stepsDown()
 	case p.heartbeat.Stalled || !p.heartbeat.Leaving && now.Sub(p.blamed) < makeWayAfter:
 		return "stalled"
 	case p.heartbeat.Ended:

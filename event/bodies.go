@@ -134,7 +134,8 @@ type Leave struct {
 	// Who is the short ID of the peer that has left.
 	Who string `json:"who"`
 	// Reason is asked, closed (the program has closed its group), failed (the loop of the program has
-	// failed at this peer), kicked, or stalled (the others waited for the peer, so it stepped down).
+	// failed at this peer), kicked, stalled (the others waited for the peer, so it stepped down), or
+	// "stepped down: " with a reason of the peer's own (elastic.Group.StepDown).
 	// It is empty if the emitter does not know the reason. The step of an event about its emitter is
 	// the last step that the emitter has committed.
 	Reason string `json:"reason"`

@@ -104,6 +104,7 @@ package launch
 //	          directory the answer to program, and the locations of services
 //	peer      event    an event of the event log
 //	          leaving  it got SIGTERM: its exit status does not count
+//	          failed   what the program of a sidecar says of its failure, for the line about its end
 //	          suspect  a member is silent: if it is a stopped child of the launcher (state T),
 //	                   it is killed, which makes the death certain
 //	          known    the members, for peers that are started later

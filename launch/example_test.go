@@ -55,7 +55,9 @@ func ExampleInitFor() {
 		fmt.Println(err)
 		return
 	}
+	done := program.Computing() // until the program has answered
 	fmt.Println(s.Comm.Size(), "peers")
+	done()
 	program.Close() // the program has its result, and may end
 	// Output: 1 peers
 }

@@ -33,6 +33,21 @@ func NewSidecar(pid int) (*Sidecar, error) {
 // wait for such locks (before Linux 5.16) Watch does nothing.
 func (s *Sidecar) Watch(word *os.File) error { return s.of.Watch(word) }
 
+// Computing reports that the sidecar waits for an answer of the program, until done is called. While the
+// program, or a process below it, uses a processor or moves data meanwhile, the others are told that this
+// peer is computing, and do not ask it to step down, however long it takes (elastic.Group.Busy).
+func (s *Sidecar) Computing() (done func()) { return s.of.Computing() }
+
+// Busy reports, until done is called, that the program makes no progress for a reason that the program
+// knows: the log shows it, and the others do not ask this peer to step down. Of several reasons the last
+// one counts. It takes up to a quarter of a second.
+func (s *Sidecar) Busy(what string) (done func()) { return s.of.Busy(what) }
+
+// Fail tells the launcher why the program is about to end with another status than 0: the text of an error,
+// as in "ValueError: bad sample", of which lines show 100 bytes. The lines about the end of the program have
+// the text, among them the last line of the job. The last call before the Close of the group counts.
+func (s *Sidecar) Fail(text string) { s.of.Fail(text) }
+
 // Close ends the watch over the program: its end is no death from now on. The sidecar calls Close when
 // the program has all that it needs, before the Close of the group. It may be called again.
 func (s *Sidecar) Close() { s.of.Close() }
@@ -41,5 +56,6 @@ func (s *Sidecar) Close() { s.of.Close() }
 // process ID is in elrun status, the launcher waits for its end and reports its exit status, and the
 // program gets the signals of the launcher and of elrun stop. It passes SIGTERM on to the sidecar, where
 // the signal has the effect that it has after Init. When the launcher dies the group leaves, and 1.5 s
-// later the sidecar kills the program and ends. Without a launcher the group has this peer alone.
+// later the sidecar kills the program and ends. A program that is stopped for a second (SIGSTOP) leaves its
+// group, so that the others go on, and joins again when it runs. Without a launcher the group has this peer alone.
 func InitFor(ctx context.Context, s *Sidecar) (*elastic.Group, error) { return s.of.Init(ctx) }

@@ -50,7 +50,7 @@ func play(role string) int {
 }
 
 // playProgram is a program in another language: it starts its sidecar, and answers its requests. With the
-// argument deaf it ignores SIGTERM, and with hung it does not answer after a while.
+// argument deaf it ignores SIGTERM, with hung it does not answer after a while, and with fail it then fails.
 func playProgram() (int, error) {
 	conn, sidecar, err := startSidecar()
 	if err != nil {
@@ -79,7 +79,11 @@ func playProgram() (int, error) {
 				}
 			}
 			<-time.After(pace)
-			if _, err := conn.Write([]byte{'d'}); err != nil {
+			answer := byte('d')
+			if n > 20 && slices.Contains(os.Args, "fail") {
+				answer = 'x'
+			}
+			if _, err := conn.Write([]byte{answer}); err != nil {
 				continue
 			}
 		default: // the status
@@ -178,8 +182,13 @@ func playSidecar() (int, error) {
 			t.Fail(err)
 			continue
 		}
-		if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+		answer := make([]byte, 1)
+		if _, err := io.ReadFull(conn, answer); err != nil {
 			t.Fail(err)
+			continue
+		}
+		if answer[0] == 'x' {
+			t.Fail(errors.New("ValueError: bad sample"))
 			continue
 		}
 		one := []float64{1}
@@ -196,7 +205,7 @@ func playSidecar() (int, error) {
 	}
 	status := byte('0')
 	if err := g.Err(); err != nil && !errors.Is(err, elastic.ErrLeft) {
-		fmt.Println("error:", err)
+		s.Fail(err.Error())
 		status = '1'
 	}
 	s.Close()
@@ -389,6 +398,16 @@ func TestSidecarStatus(t *testing.T) {
 	gone(t, all[0].program, all[0].sidecar, all[1].program, all[1].sidecar)
 }
 
+// The launcher's last line has what a program says of its failure.
+func TestSidecarFails(t *testing.T) {
+	out := newJobOutput()
+	r := <-start(t, programs("sidecar-fails", out, "fail"))
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if last := lines[len(lines)-1]; r.Status != 1 || !strings.Contains(last, "ValueError: bad sample") || !strings.Contains(last, "exited with status 1: ") {
+		t.Errorf("%+v\n%s", r, out)
+	}
+}
+
 // A first signal of the launcher reaches the programs.
 func TestSidecarInterrupted(t *testing.T) {
 	t.Setenv(stepsNeeded, "1000000000")
@@ -429,6 +448,31 @@ func TestSidecarWithoutLauncher(t *testing.T) {
 		gone(t, all[0].program, all[0].sidecar, all[1].program, all[1].sidecar)
 		_ = c.Wait()
 	}
+}
+
+// A program that is stopped leaves the group, and the other one goes on. When it runs again it joins by itself.
+func TestSidecarStopped(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("whether a process is stopped is known on Linux only")
+	}
+	t.Setenv(stepsNeeded, "1000000000")
+	out := newJobOutput()
+	signals := make(chan os.Signal, 1)
+	o := programs("sidecar-stopped", out)
+	o.Signals = signals
+	done := start(t, o)
+	all := out.families(t, 2)
+	for round := range 2 {
+		_ = syscall.Kill(all[1].program, syscall.SIGSTOP)
+		out.await(t, "gap 0 1 ", 1+round)
+		_ = syscall.Kill(all[1].program, syscall.SIGCONT)
+		out.await(t, "gap 1 2 ", 2+round) // the first one is that of the first view
+	}
+	signals <- syscall.SIGTERM
+	if r := <-done; len(r.Exits) != 2 || r.Exits[0].Code != 0 || r.Exits[1].Code != 0 || !strings.Contains(out.String(), "its program is stopped") {
+		t.Errorf("%+v\n%s", r, out)
+	}
+	gone(t, all[0].program, all[0].sidecar, all[1].program, all[1].sidecar)
 }
 
 // Without a launcher the program is a group of one, and its end is the end of the sidecar.

@@ -22,18 +22,22 @@ type Exit struct {
 	Result bool           // the process had reported the result before its end
 	By     syscall.Signal // the signal on which the agent asked the process to leave
 	At     time.Time      // when the launcher learned of the end
+	Says   string         // what the program has said of its failure, one line; "" for nothing
 }
 
 // Failed reports whether the process did not end with status 0.
 func (e Exit) Failed() bool { return e.Code != 0 }
 
-// String describes the end, as in "exited with status 3".
+// String describes the end, as in "exited with status 3", with what the program has said of it.
 func (e Exit) String() string {
 	if e.Lost {
 		return "was lost with the connection to its host"
 	}
 	if e.Signal != 0 {
 		return fmt.Sprintf("was killed by signal %d (%v)", int(e.Signal), e.Signal)
+	}
+	if e.Says != "" {
+		return fmt.Sprintf("exited with status %d: %s", e.Code, e.Says)
 	}
 	return fmt.Sprintf("exited with status %d", e.Code)
 }

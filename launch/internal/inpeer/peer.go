@@ -203,11 +203,16 @@ func (p *peer) showTicket(ctx context.Context, t ticket.Ticket) error {
 	return nil
 }
 
-// renewIdentity makes a new identity for a peer that was put out of the group. The peer joins again
-// with a signature by the key of its previous identity, and with its ticket or a new pass.
+// renewIdentity makes a new identity for a peer that was put out of the group, once its program is not
+// stopped. The peer joins again with a signature by the key of its previous identity, and with its ticket or a new pass.
 func (p *peer) renewIdentity(ctx context.Context) (elastic.Endpoint, error) {
 	// The old key must be read before open replaces the identity.
 	old := ticket.Signer{ID: string(p.id.ep.Self.ID), Sign: p.id.ep.Keys.Sign}
+	if p.sidecar != nil {
+		if err := p.sidecar.awaitRunning(ctx); err != nil {
+			return elastic.Endpoint{}, fmt.Errorf("the program is stopped: %w", err)
+		}
+	}
 	if err := p.open(ctx); err != nil {
 		return elastic.Endpoint{}, err
 	}

@@ -19,6 +19,12 @@ type Foreign struct {
 	waiting sync.WaitGroup
 }
 
+// Effort is what a process and its descendants have done so far.
+type Effort struct {
+	CPU   time.Duration // processor time
+	Bytes int64         // read and written
+}
+
 // foreignPoll is the period at which the end of a process is looked for where there is no pidfd.
 const foreignPoll = 50 * time.Millisecond
 

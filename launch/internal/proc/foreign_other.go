@@ -12,3 +12,9 @@ func (f *Foreign) wait() bool { return f.poll() }
 
 // Signal sends a signal to the process. After its end it does nothing.
 func (f *Foreign) Signal(sig syscall.Signal) { _ = syscall.Kill(f.PID, sig) }
+
+// Effort returns nothing: what a process does is known on Linux only.
+func (f *Foreign) Effort() Effort { return Effort{} }
+
+// Stopped returns false: the state is known on Linux only.
+func (f *Foreign) Stopped() bool { return false }

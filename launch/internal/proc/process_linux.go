@@ -16,6 +16,7 @@ import (
 type stat struct {
 	state  byte // a letter
 	parent int
+	ticks  int64  // processor time of the process, and of the children that it has waited for, in clock ticks
 	start  string // start time in clock ticks since boot
 }
 
@@ -31,6 +32,7 @@ func readStat(dir string) (s stat, ok bool) {
 // Indices of the fields after the name.
 const (
 	parentField = 1
+	timeField   = 11 // the first of four times
 	startField  = 19
 )
 
@@ -51,6 +53,10 @@ func parseStat(text []byte) (s stat, ok bool) {
 		s.parent, _ = strconv.Atoi(string(fields[parentField])) // 0 is no process
 	}
 	if len(fields) > startField {
+		for _, f := range fields[timeField : timeField+4] {
+			n, _ := strconv.ParseInt(string(f), 10, 64) // 0 is no time
+			s.ticks += n
+		}
 		s.start = string(fields[startField])
 	}
 	return s, true

@@ -15,10 +15,10 @@ import (
 func TestParseStat(t *testing.T) {
 	tail := strings.Repeat(" 1", startField-1)
 	for text, want := range map[string]stat{
-		"12 (train) T 1 12":                 {'T', 1, ""},
-		"12 (a) T (b)) S 1":                 {'S', 1, ""},
-		"12 (x) T y) R 1":                   {'R', 1, ""},
-		"12 (train) D" + tail + " 4711 9\n": {'D', 1, "4711"},
+		"12 (train) T 1 12":                 {'T', 1, 0, ""},
+		"12 (a) T (b)) S 1":                 {'S', 1, 0, ""},
+		"12 (x) T y) R 1":                   {'R', 1, 0, ""},
+		"12 (train) D" + tail + " 4711 9\n": {'D', 1, 4, "4711"},
 		"":                                  {}, "12 T": {}, "12 (T": {}, "12 (x)": {}, "12 (x) Tx 1": {},
 	} {
 		got, ok := parseStat([]byte(text))

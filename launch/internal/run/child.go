@@ -46,6 +46,7 @@ type child struct {
 	kicked  bool       // the process was put out of the job on request
 	late    bool       // the process was killed because its grace period was over
 	words   *lastWords // of the process
+	says    string     // what the program has said of its failure; "" for nothing
 	saving  string     // path of the checkpoint that the process writes; "" if it writes none
 }
 

@@ -60,6 +60,10 @@ func (r *runner) message(from int, m wire.Message) {
 		r.event(from, m.Event)
 	case m.Leaving:
 		r.peers.record(job.Leave{Who: job.ID(r.roster.shortID(from)), Soon: true})
+	case m.Failed != "":
+		if c := r.procs.peers[from]; c != nil {
+			c.says = wire.Clip(wire.ClipNote(m.Failed), shownSays)
+		}
 	case m.Note != "":
 		r.report.Note(from, wire.ClipNote(m.Note))
 	case m.Suspect != "":
@@ -80,6 +84,9 @@ func (r *runner) message(from int, m wire.Message) {
 		r.program(from, *m.Program)
 	}
 }
+
+// shownSays is the number of bytes of a program's words in a line.
+const shownSays = 100
 
 // tellFound sends a peer the members that the Discovery has found so far.
 func (r *runner) tellFound(to int) {
@@ -103,6 +110,9 @@ func (r *runner) exited(e spec.Exit) {
 	r.procs.remove(e.Index)
 	r.joinQueue.Remove(e.Index)
 	e.Result, e.PID = c.result, c.PID()
+	if e.Code > 0 {
+		e.Says = c.says
+	}
 	r.peers.exited(e, c, &r.failures)
 }
 

@@ -308,7 +308,12 @@ func (s *supervisor) exited(e spec.Exit, c *child, failures *say.FailureReport) 
 			s.membership.Completed(short, now)
 		}
 	case started && short != "":
-		s.report.Lines(s.membership.Ended(short, fmt.Sprintf("%v, pid %d", e, e.PID), now))
+		said := e.Says // after the process ID
+		if said != "" {
+			said = ": " + said
+		}
+		e.Says = ""
+		s.report.Lines(s.membership.Ended(short, fmt.Sprintf("%v, pid %d%s", e, e.PID, said), now))
 		s.sayRestart(e, end, now.Sub(c.begun))
 	default:
 		failures.Add(e, now)

@@ -26,7 +26,7 @@ const (
 // Message is a line of JSON between launcher and peer, or between launcher and agent. Exactly one field is
 // set beside To, PID and For: its name is the kind of the message. Between launcher and peer the order is
 //
-//	peer        hello ................ any of event, leaving, suspect, scale, retry, known, renew .. (end)
+//	peer        hello ................ any of event, leaving, failed, suspect, scale, retry, known, renew .. (end)
 //	launcher          ... start, finished or abort ... any of dead, scaled, decision, finished, pass, found, again .................... (end: it died)
 //
 // After again the peer says hello a second time, unless it has become a member meanwhile. An agent passes
@@ -63,6 +63,9 @@ type Message struct {
 	Retry *RetryOrder `json:"retry,omitempty"`
 	// Scale asks for another number of local peers. Scaled is the answer.
 	Scale *ScaleOrder `json:"scale,omitempty"`
+	// Failed is what the program of the peer says of its failure, in one line: the text of an error. Its end
+	// follows.
+	Failed string `json:"failed,omitempty"`
 	// Note is a sentence for the people at the launcher, which prints it once.
 	Note string `json:"note,omitempty"`
 	// Known is the information that later peers need to find the group.
@@ -230,8 +233,8 @@ func (m Message) check() error {
 		return fmt.Errorf("%d fields, want one: use the same version of elrun everywhere", set)
 	case m.To < 0 || m.To >= spec.MaxPeers+spec.MaxNodes:
 		return fmt.Errorf("peer %d, want 0 to %d", m.To, spec.MaxPeers+spec.MaxNodes-1)
-	case m.For < 0:
-		return fmt.Errorf("hello for process %d", m.For)
+	case m.For < 0 || m.For > 0 && m.Hello == nil:
+		return fmt.Errorf("process %d, for which only a hello can be", m.For)
 	case m.Start != nil && len(m.Start.Pass) != 0 && len(m.Start.Pass) != passSize:
 		return fmt.Errorf("the launcher's signature of the peer's ID has %d bytes, want %d", len(m.Start.Pass), passSize)
 	case m.Start != nil && len(m.Start.HostKey) != 0 && len(m.Start.HostKey) != p2p.HostKeySize:

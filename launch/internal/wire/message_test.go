@@ -132,7 +132,7 @@ func TestDecodeMessageBad(t *testing.T) {
 	for _, bad := range []string{"", "x", "{}", "[]", `{"abort":""}`, `{"abort":"a","event":{}}`, `{"hello":{}}`,
 		`{"start":{"launcher":"l","host_key":"AAAA"}}`,
 		`{"start":{"peers":[{}]}}`, `{"known":{"members":[{}]}}`, `{"start":{"contacts":[{}]}}`, `{"start":{"pass":"AAAA"}}`,
-		`{"dead":"a","suspect":"b"}`, `{"scale":null}`, `{"hello":{"id":"a","addrs":["` + strings.Repeat(`","`, 100) + `"]}}`,
+		`{"dead":"a","suspect":"b"}`, `{"for":1,"dead":"a"}`, `{"for":-1,"hello":{"id":"a"}}`, `{"scale":null}`, `{"hello":{"id":"a","addrs":["` + strings.Repeat(`","`, 100) + `"]}}`,
 		`{"start":{"peers":[` + many(spec.MaxMembers+1) + `]}}`} {
 		if m, err := DecodeMessage([]byte(bad)); err == nil {
 			t.Errorf("%.60q: got %+v, want an error", bad, m)
