@@ -35,7 +35,8 @@ func (s *Sidecar) Watch(word *os.File) error { return s.of.Watch(word) }
 
 // Computing reports that the sidecar waits for an answer of the program, until done is called. While the
 // program, or a process below it, uses a processor or moves data meanwhile, the others are told that this
-// peer is computing, and do not ask it to step down, however long it takes (elastic.Group.Busy).
+// peer is computing, and do not ask it to step down, however long it takes (elastic.Group.Busy). A sidecar
+// that never calls Computing counts as waiting since the last step or view of its peer.
 func (s *Sidecar) Computing() (done func()) { return s.of.Computing() }
 
 // Busy reports, until done is called, that the program makes no progress for a reason that the program

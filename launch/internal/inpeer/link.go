@@ -74,8 +74,9 @@ type Link struct {
 
 	// mu guards the fields that Emit and the reader change and the control socket reads.
 	mu      sync.Mutex
-	reducer *reducer // nil before hello
-	seq     int      // sequence number of the latest request to scale, or retry
+	reducer *reducer  // nil before hello
+	moved   time.Time // the last step or view; zero before
+	seq     int       // sequence number of the latest request to scale, or retry
 	// dead holds deaths that arrived before watchDead.
 	dead        []elastic.ID
 	onDead      func(elastic.ID)           // nil until there is a group to inform
@@ -364,12 +365,26 @@ func (l *Link) Emit(e event.Event) {
 	if l.reducer != nil {
 		l.reducer.apply(e)
 	}
+	switch e.Body.(type) {
+	case event.Step, event.View:
+		l.moved = time.Now()
+	}
 	l.mu.Unlock()
 	b, err := json.Marshal(e)
 	if err != nil {
 		return // the event has a number that JSON cannot represent
 	}
 	l.Post(wire.Message{Event: b}, classOf(e.Body))
+}
+
+// lastMoved returns the time of the last step or view of this peer; zero before. A nil Link knows none.
+func (l *Link) lastMoved() time.Time {
+	if l == nil {
+		return time.Time{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.moved
 }
 
 // classOf returns the class of an event, which decides whether the outbox may drop it while the

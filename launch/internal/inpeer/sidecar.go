@@ -34,6 +34,7 @@ type Sidecar struct {
 // waits are what a sidecar waits for. It is safe for concurrent use.
 type waits struct {
 	mu      sync.Mutex
+	told    bool      // Computing was called
 	program int       // calls of Computing that are not done
 	since   time.Time // of the first of them
 	reasons []string  // of calls of Busy that are not done
@@ -101,7 +102,9 @@ func (s *Sidecar) Computing() (done func()) {
 	w := &s.waits
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.program++; w.program == 1 {
+	w.told = true
+	w.program++
+	if w.program == 1 {
 		w.since = time.Now()
 	}
 	return sync.OnceFunc(func() {
@@ -127,12 +130,16 @@ func (s *Sidecar) Busy(what string) (done func()) {
 }
 
 // now returns since when the sidecar waits for its program, zero if it does not, and the last reason that
-// the program has given for that, empty if none.
-func (w *waits) now() (since time.Time, reason string) {
+// the program has given for that, empty if none. A sidecar that never calls Computing counts as waiting since
+// its peer has last moved.
+func (w *waits) now(moved time.Time) (since time.Time, reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.program > 0 {
+	switch {
+	case w.program > 0:
 		since = w.since
+	case !w.told:
+		since = moved
 	}
 	if n := len(w.reasons); n > 0 {
 		reason = w.reasons[n-1]
@@ -162,7 +169,7 @@ func (s *Sidecar) tend(g *elastic.Group) {
 		if stopped {
 			continue // the reason stays
 		}
-		since, why := s.waits.now()
+		since, why := s.waits.now(s.link.Load().lastMoved())
 		if v.computes(time.Now(), since, s.program.Effort) {
 			why = cmp.Or(why, "computing")
 		}
