@@ -17,6 +17,7 @@ MINUTES  = 20
 RUNS     = 500
 SEED     = 1
 PYTHON   = python3
+PEERS    = 1
 TIMEOUT  = 60m
 # How many packages are tested at the same time. With more the tests of large groups would starve each other.
 AT_ONCE  = $$(getconf _NPROCESSORS_ONLN)
@@ -130,8 +131,8 @@ bench-peers-short: build figures ## the same with few calls on one host; fails o
 	@scripts/figures/bench-peers/install.sh
 	@bin/bench-peers --short
 
-bench-train: mnist ## training steps beside PyTorch, where PYTHON=python3 has torch: docs/benchmarks.md
-	@CGO_ENABLED=0 $(GO) run ./scripts/bench-train --python "$(PYTHON)"
+bench-train: mnist ## training steps of PEERS=1 beside PyTorch, where PYTHON=python3 has torch: docs/benchmarks.md
+	@CGO_ENABLED=0 $(GO) run ./scripts/bench-train --python "$(PYTHON)" --peers $(PEERS)
 
 planted: ## each small mistake of scripts/planted/testdata, and whether a test finds it
 	@$(GO) run ./scripts/planted

@@ -1,11 +1,13 @@
 // Command bench-train compares the time of a training step with that of PyTorch:
 //
-//	go run ./scripts/bench-train [--python PYTHON] [--rounds N] [--batch N]
+//	go run ./scripts/bench-train [--python PYTHON] [--rounds N] [--batch N] [--peers N]
 //
 // It trains the MLP 784-256-10 and the convolutional network of examples/mnist, with one peer on one
-// thread, and the same networks with PyTorch on one thread. Both sides take turns, each in several
-// rounds, as the speed of a machine changes with its load. The table has the medians of the rounds.
-// The ratio of processor times suffers least from other programs on the machine.
+// thread, and the same networks with PyTorch on one thread. With --peers 2 it starts a job of two
+// processes, and PyTorch has as many with DistributedDataParallel over Gloo; the batch stays that of
+// all. Both sides take turns, each in several rounds, as the speed of a machine changes with its
+// load. The table has the medians of the rounds. The ratio of processor times suffers least from
+// other programs on the machine; with several processes it is that of the first ones.
 //
 // Without a Python that has torch there is nothing to compare with: the command says so and ends
 // with status 0.
@@ -19,14 +21,17 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/launch"
 	"github.com/elrun/elrun/trainer"
 	"github.com/elrun/elrun/trainer/idx"
 	"github.com/elrun/elrun/trainer/nn"
@@ -45,6 +50,8 @@ func main() {
 type options struct {
 	data, python  string
 	rounds, batch int
+	peers         int
+	peer, result  string // in a peer of a job: the network to train, and a file for the times
 }
 
 // run measures both sides and prints a table.
@@ -55,11 +62,17 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&o.python, "python", "python3", "the Python that has torch")
 	flags.IntVar(&o.rounds, "rounds", 7, "rounds of each side and network")
 	flags.IntVar(&o.batch, "batch", 512, "samples of a step")
+	flags.IntVar(&o.peers, "peers", 1, "processes of each side")
+	flags.StringVar(&o.peer, "peer", "", "train this network as a peer; the command itself starts such processes")
+	flags.StringVar(&o.result, "result", "", "file for the times of a peer")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if o.rounds < 1 || o.batch < 1 {
-		return errors.New("--rounds and --batch: want at least 1")
+	if o.rounds < 1 || o.batch < 1 || o.peers < 1 || o.peers > o.batch {
+		return errors.New("--rounds, --batch and --peers: want at least 1, and no more peers than samples")
+	}
+	if o.peer != "" {
+		return o.trainAsPeer(ctx)
 	}
 	if err := o.torch(ctx, "-c", "import torch").Run(); err != nil {
 		fmt.Fprintf(out, "bench-train: no comparison: %s cannot import torch (%v): pip install torch, then make bench-train PYTHON=FILE\n", o.python, err)
@@ -147,11 +160,31 @@ func median(v []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// trainTorch runs a round of PyTorch.
+// trainTorch runs a round of PyTorch. The first of its processes prints the times.
 func (o options) trainTorch(ctx context.Context, n network) (t times, err error) {
-	c := o.torch(ctx, "scripts/bench-train/pytorch.py", o.data, n.name, fmt.Sprint(o.batch), fmt.Sprint(n.steps), fmt.Sprint(warm))
-	c.Stderr = os.Stderr
-	printed, err := c.Output()
+	dir, err := os.MkdirTemp("", "bench-train")
+	if err != nil {
+		return t, err
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithCancel(ctx)
+	var others sync.WaitGroup
+	defer others.Wait()
+	defer cancel() // ends the others when one fails
+	start := func(rank int) *exec.Cmd {
+		c := o.torch(ctx, "scripts/bench-train/pytorch.py", o.data, n.name, fmt.Sprint(o.batch), fmt.Sprint(n.steps), fmt.Sprint(warm),
+			fmt.Sprint(o.peers), fmt.Sprint(rank), filepath.Join(dir, "store"))
+		c.Stderr = os.Stderr
+		return c
+	}
+	for rank := 1; rank < o.peers; rank++ {
+		others.Go(func() {
+			if err := start(rank).Run(); err != nil {
+				cancel()
+			}
+		})
+	}
+	printed, err := start(0).Output()
 	if err != nil {
 		return t, err
 	}
@@ -161,11 +194,10 @@ func (o options) trainTorch(ctx context.Context, n network) (t times, err error)
 	return t, nil
 }
 
-// trainOwn runs a round of a group of one peer.
+// trainOwn runs a round of elrun: in this process, or as a job of several.
 func (o options) trainOwn(ctx context.Context, n network, data *idx.Set) (t times, err error) {
-	model, err := n.make(data)
-	if err != nil {
-		return t, err
+	if o.peers > 1 {
+		return o.startPeers(ctx, n)
 	}
 	self := elastic.Member{ID: "self"}
 	group, err := elastic.Join(ctx, elastic.Config{Endpoint: mem.NewNetwork().Endpoint(self), Peers: []elastic.Member{self}})
@@ -173,6 +205,63 @@ func (o options) trainOwn(ctx context.Context, n network, data *idx.Set) (t time
 		return t, err
 	}
 	defer group.Close()
+	return o.train(ctx, group, n, data)
+}
+
+// startPeers runs a round as a job of processes of this program.
+func (o options) startPeers(ctx context.Context, n network) (t times, err error) {
+	dir, err := os.MkdirTemp("", "bench-train")
+	if err != nil {
+		return t, err
+	}
+	defer os.RemoveAll(dir)
+	self, err := os.Executable()
+	if err != nil {
+		return t, err
+	}
+	result := filepath.Join(dir, "times")
+	ended, err := launch.Run(ctx, launch.Options{Program: self, Peers: o.peers, Output: launch.Output{Stdout: io.Discard, Stderr: os.Stderr},
+		Args: []string{"--data", o.data, "--batch", fmt.Sprint(o.batch), "--peer", n.name, "--result", result}})
+	if err != nil {
+		return t, err
+	}
+	printed, err := os.ReadFile(result)
+	if err != nil {
+		return t, fmt.Errorf("the peers ended with %+v: %w", ended, err)
+	}
+	_, err = fmt.Sscan(string(printed), &t.wall, &t.processor, &t.loss)
+	return t, err
+}
+
+// trainAsPeer takes part in a job of startPeers. The peer of index 0 writes its times.
+func (o options) trainAsPeer(ctx context.Context) error {
+	runtime.GOMAXPROCS(1)
+	at := slices.IndexFunc(networks(), func(n network) bool { return n.name == o.peer })
+	if at < 0 {
+		return fmt.Errorf("--peer %s: no such network", o.peer)
+	}
+	data, err := idx.Open(o.data, "train", 10)
+	if err != nil {
+		return err
+	}
+	defer data.Close()
+	group, err := launch.Init(ctx)
+	if err != nil {
+		return err
+	}
+	t, err := o.train(ctx, group, networks()[at], data)
+	if err == nil && group.Self().Index == 0 {
+		err = os.WriteFile(o.result, fmt.Appendln(nil, t.wall, t.processor, t.loss), 0o600)
+	}
+	return errors.Join(err, group.Close())
+}
+
+// train trains a network in a group.
+func (o options) train(ctx context.Context, group *elastic.Group, n network, data *idx.Set) (t times, err error) {
+	model, err := n.make(data)
+	if err != nil {
+		return t, err
+	}
 	var walls, processors []float64
 	began, used := time.Now(), processorTime()
 	err = trainer.Run(ctx, group, model.Model(), trainer.Config{

@@ -1,8 +1,8 @@
-"""One side of bench-train: trains a network with PyTorch on one thread.
+"""One side of bench-train: trains a network with PyTorch on one thread, as one of RANKS processes that share each batch.
 
-usage: pytorch.py DATA MODEL BATCH STEPS WARM
+usage: pytorch.py DATA MODEL BATCH STEPS WARM RANKS RANK STORE
 
-DATA is the folder of MNIST, MODEL is mlp or cnn. After the last step it prints the medians of the time and of the processor time
+DATA is the folder of MNIST, MODEL is mlp or cnn, STORE is a file by which processes meet. After the last step rank 0 prints the medians of the time and of the processor time
 of a step in milliseconds, without the first WARM steps, and the loss of the last step.
 """
 
@@ -14,7 +14,7 @@ import time
 import torch
 from torch import nn
 
-data, model, batch, steps, warm = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+data, model, batch, steps, warm, ranks, rank = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:8])
 torch.set_num_threads(1)
 torch.manual_seed(1)
 
@@ -36,13 +36,17 @@ networks = {
     ),
 }
 network = networks[model]()
+if ranks > 1:
+    torch.distributed.init_process_group("gloo", init_method="file://" + sys.argv[8], rank=rank, world_size=ranks)
+    network = nn.parallel.DistributedDataParallel(network)
 rule = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9, nesterov=True)
 criterion = nn.CrossEntropyLoss()
 order = torch.randperm(len(images))
 wall, processor, loss = [], [], 0.0
 for step in range(steps):
     began, used = time.perf_counter(), time.process_time()
-    chosen = order[torch.arange(step * batch, (step + 1) * batch) % len(images)]
+    mine = torch.arange(step * batch + batch * rank // ranks, step * batch + batch * (rank + 1) // ranks)
+    chosen = order[mine % len(images)]
     rule.zero_grad()
     result = criterion(network(images[chosen]), labels[chosen])
     result.backward()
@@ -51,4 +55,5 @@ for step in range(steps):
     if step >= warm:
         wall.append(1000 * (time.perf_counter() - began))
         processor.append(1000 * (time.process_time() - used))
-print(statistics.median(wall), statistics.median(processor), loss)
+if rank == 0:
+    print(statistics.median(wall), statistics.median(processor), loss)
