@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(torch==2.15.0 numpy==2.4.6 pytest==9.2.0 ruff==0.17.6 mypy==2.4.1)
+packages=(torch==2.15.0 numpy pytest==9.2.0 ruff==0.17.6 mypy==2.4.1)
 home=${ELRUN_PYTHON:-${XDG_CACHE_HOME:-$HOME/.cache}/elrun/python}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

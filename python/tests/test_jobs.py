@@ -93,10 +93,11 @@ def test_exact_with_a_kill_and_a_join(alone: str, tmp_path: Path) -> None:
 
 
 def test_plain_with_a_kill(tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-    p = start("--pace", "0.05", "--ready", str(ready), n=3)
+    ready, hold = tmp_path / "ready", tmp_path / "hold"
+    p = start("--ready", str(ready), "--hold", str(hold), n=3)
     wait_for(ready, p)
     os.kill(programs_of(p)[2], signal.SIGKILL)
+    hold.touch()
     out = finish(p)
     assert p.returncode == 0, out
     assert len(ends(out)) == 2 and len(set(ends(out))) == 1, out
@@ -128,16 +129,20 @@ def test_failures_alone(how: str, status: int) -> None:
         time.sleep(0.01)
 
 
-def test_sigterm_leaves_and_ctrl_c_ends(tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-    p = start("--pace", "0.05", "--ready", str(ready), n=2)
+def test_sigterm_leaves(tmp_path: Path) -> None:
+    ready, hold = tmp_path / "ready", tmp_path / "hold"
+    p = start("--ready", str(ready), "--hold", str(hold), n=2)
     wait_for(ready, p)
     os.kill(programs_of(p)[1], signal.SIGTERM)
+    hold.touch()
     out = finish(p)
     assert p.returncode == 0, out
     assert len(ends(out)) == 1, out
-    ready.unlink()
-    p = start("--pace", "0.05", "--ready", str(ready))
+
+
+def test_ctrl_c_ends(tmp_path: Path) -> None:
+    ready, hold = tmp_path / "ready", tmp_path / "hold"
+    p = start("--ready", str(ready), "--hold", str(hold))
     wait_for(ready, p)
     p.send_signal(signal.SIGINT)
     out = finish(p)
@@ -146,10 +151,11 @@ def test_sigterm_leaves_and_ctrl_c_ends(tmp_path: Path) -> None:
 
 
 def test_a_killed_sidecar_is_an_error(tmp_path: Path) -> None:
-    ready = tmp_path / "ready"
-    p = start("--pace", "0.05", "--ready", str(ready))
+    ready, hold = tmp_path / "ready", tmp_path / "hold"
+    p = start("--ready", str(ready), "--hold", str(hold))
     wait_for(ready, p)
     os.kill(programs_of(p)[0], signal.SIGKILL)
+    hold.touch()
     out = finish(p)
     assert p.returncode == 1, out
     assert "elrun.Lost: the sidecar" in out and "signal 9" in out
