@@ -23,7 +23,7 @@ func TestBadBalancing(t *testing.T) {
 	for want, b := range map[string]Balancing{
 		"Balancing.MaxShare is -1":                                 {MaxShare: -1},
 		`Balancing.Admit is "sometimes": want "helps" or "always"`: {Admit: "sometimes"},
-		`Balancing.Steal is "on": want "auto" or "off"`:            {Steal: "on"},
+		`Balancing.Steal is "on": want "auto", "far" or "off"`:     {Steal: "on"},
 		"Balancing.Policy: loadbal":                                {Policy: "fair"},
 	} {
 		if _, err := b.withDefaults(); err == nil || !strings.Contains(err.Error(), want) {
