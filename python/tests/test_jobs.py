@@ -129,6 +129,13 @@ def test_failures_alone(how: str, status: int) -> None:
         time.sleep(0.01)
 
 
+def test_the_last_line_has_the_error() -> None:
+    p = start("--fail", "exception", n=2)
+    out = finish(p)
+    assert p.returncode == 1, out
+    assert "ValueError: bad sample" in out.rstrip().split("\n")[-1], out
+
+
 def test_sigterm_leaves(tmp_path: Path) -> None:
     ready, hold = tmp_path / "ready", tmp_path / "hold"
     p = start("--ready", str(ready), "--hold", str(hold), n=2)

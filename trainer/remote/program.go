@@ -20,6 +20,10 @@ type Peer struct {
 	// Ending is called when the training has ended, before the group is closed: from then on the end
 	// of the program is no death. It may be nil.
 	Ending func()
+	// Computing is called when the program begins to compute, and done when it has answered; Fail with
+	// the text of its error. Both may be nil.
+	Computing func() (done func())
+	Fail      func(text string)
 	// Log is called with lines for people; it may be nil.
 	Log func(line string)
 }
@@ -31,14 +35,22 @@ type Peer struct {
 func Serve(ctx context.Context, conn io.ReadWriter, memory []byte, peer Peer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p := &program{memory: memory}
+	if peer.Computing == nil {
+		peer.Computing = func() func() { return func() {} }
+	}
+	p := &program{memory: memory, computing: peer.Computing}
 	// A program that asks to leave before it is in a group ends at once.
 	leave := make(chan struct{}, 1)
-	p.link = &link{conn: conn, frames: make(chan frame), fail: cancel, leave: func() {
+	p.link = &link{conn: conn, frames: make(chan frame), leave: func() {
 		select {
 		case leave <- struct{}{}:
 		default:
 		}
+	}, fail: func(err error) {
+		if text, ok := err.(failure); ok && peer.Fail != nil {
+			peer.Fail(string(text))
+		}
+		cancel(err)
 	}}
 	go p.link.read(ctx)
 	err := p.serve(ctx, peer, leave)
@@ -57,10 +69,12 @@ func Serve(ctx context.Context, conn io.ReadWriter, memory []byte, peer Peer) er
 type program struct {
 	link   *link
 	memory []byte
-	ctx    context.Context // of Serve, for calls of package trainer that have no context
-	grads  [][]float32
-	result *trainer.Result
-	point  evaluations
+	// computing is Peer.Computing.
+	computing func() (done func())
+	ctx       context.Context // of Serve, for calls of package trainer that have no context
+	grads     [][]float32
+	result    *trainer.Result
+	point     evaluations
 }
 
 // serve joins the group and trains. It takes part until the end of the job.
@@ -123,6 +137,7 @@ func (p *program) gradient(b *trainer.Batch) (float64, error) {
 	for i, s := range samples {
 		indices[i] = int64(s)
 	}
+	defer p.computing()()
 	f, err := p.link.ask(p.ctx, frame{kind: kindWork, a: b.Step(), payload: kernel.Bytes(indices)}, kindDone)
 	if err != nil {
 		return 0, err
@@ -143,6 +158,7 @@ func (p *program) Apply(c optim.Commit, mean [][]float32) error {
 	if err != nil {
 		return fmt.Errorf("describe step %d: %w", c.Step, err)
 	}
+	defer p.computing()()
 	_, err = p.link.ask(p.ctx, frame{kind: kindApply, a: c.Step, payload: news}, kindApplied)
 	return err
 }

@@ -40,6 +40,7 @@ type script struct {
 	last      end                    // the outcome
 	on        map[remote.Kind]func() // called for each frame of a kind before the answer
 	dies      func(asked int)        // called before each question of an evaluation, with its number from 0
+	told      string                 // text that the launcher gets
 	fail      string                 // sent with the answer to the next WORK, in place of the loss
 }
 
@@ -242,7 +243,8 @@ func jobOf(t *testing.T, n int, exactly bool, change func(s *script, index int),
 			alive, kill := context.WithCancel(context.WithoutCancel(ctx))
 			defer kill()
 			ending := context.AfterFunc(ctx, kill)
-			err := remote.Serve(alive, sidecar, s.memory, remote.Peer{Open: func(context.Context) (*elastic.Group, error) { return g, nil }, Ending: func() { ending() }})
+			err := remote.Serve(alive, sidecar, s.memory, remote.Peer{Open: func(context.Context) (*elastic.Group, error) { return g, nil }, Ending: func() { ending() },
+				Fail: func(text string) { s.told = text }})
 			_ = sidecar.Close()
 			running.Wait()
 			if s.fail != "" && err != nil && strings.Contains(err.Error(), s.fail) {
@@ -378,6 +380,9 @@ func TestAProgramFails(t *testing.T) {
 	}, nil)
 	if sha := checkFinished(t, "one fails", all); sha != want {
 		t.Errorf("weights %s, want %s", sha, want)
+	}
+	if all[2].told != "ValueError: bad sample" || all[0].told != "" {
+		t.Errorf("the launchers are told %q and %q", all[2].told, all[0].told)
 	}
 	if all[2].last.Result != nil {
 		t.Errorf("the failing program has got %+v", all[2].last)

@@ -3,6 +3,7 @@ package proc
 import (
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -84,6 +85,11 @@ func TestForeignEffort(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
+		end := sync.OnceFunc(func() {
+			_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
+			_ = c.Wait()
+		})
+		t.Cleanup(end)
 		f, err := OpenForeign(c.Process.Pid)
 		if err != nil {
 			t.Fatal(err)
@@ -98,8 +104,7 @@ func TestForeignEffort(t *testing.T) {
 			}
 		}
 		f.Close()
-		_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
-		_ = c.Wait()
+		end()
 	}
 	f, err := OpenForeign(os.Getpid())
 	if err != nil {
