@@ -262,7 +262,8 @@ func (s *supervisor) killAll() {
 // hello records that a peer waits. If there is no job to join, it says so once.
 func (s *supervisor) hello(from int, self elastic.Member) {
 	for _, o := range s.record(s.roster.hello(from, self)) {
-		if a, ok := o.(job.Abort); ok && a.Why != job.Mistaken { // the job's last line names the mistake
+		// The job's last line names a mistake, and tells of elrun stop.
+		if a, ok := o.(job.Abort); ok && a.Why != job.Mistaken && !s.outcome.stopping {
 			s.report.Printf("the peers that wait to join are told to end: %s", s.outcome.formatAbort(a))
 			return
 		}
