@@ -341,16 +341,21 @@ func TestProgramsDieAndJoin(t *testing.T) {
 func TestAProgramDiesBeforeItsSum(t *testing.T) {
 	for question, want := range [][]bool{{true, true}, {true, true}, {false, false}, {true, false}} {
 		var kill func()
+		started := make(chan struct{}) // kill is set
 		all := jobOf(t, 3, false, func(s *script, index int) {
 			if index == 1 {
 				s.dies = func(asked int) {
 					if asked == question {
+						<-started
 						kill()
 						<-time.After(time.Hour) // it is dead
 					}
 				}
 			}
-		}, func(j *cluster.Job) { kill = func() { j.Kill(1) } })
+		}, func(j *cluster.Job) {
+			kill = func() { j.Kill(1) }
+			close(started)
+		})
 		checkFinished(t, fmt.Sprint("question ", question), all)
 		for _, i := range []int{0, 2} {
 			for k, whole := range want {
