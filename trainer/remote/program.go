@@ -31,7 +31,8 @@ type Peer struct {
 // Serve trains the model of the program at the other end of conn until the job has ended at this
 // peer, tells the program the outcome, and returns it. memory is shared with the program, and belongs
 // to Serve until it returns. An error of the program is returned as its text. ErrGone means that it
-// has ended or closed the connection: then the group is left open, and the caller ends the process.
+// has ended or closed the connection: then the group is left open, and the caller ends the process. A
+// goroutine of Serve reads conn until the caller closes it.
 func Serve(ctx context.Context, conn io.ReadWriter, memory []byte, peer Peer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

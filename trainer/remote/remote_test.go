@@ -433,11 +433,16 @@ func TestHelloRefused(t *testing.T) {
 		s.conn = program
 		done := make(chan struct{})
 		go func() { s.run(); close(done) }()
+		network := simnet.New(simnet.Config{})
 		open := func(ctx context.Context) (*elastic.Group, error) {
-			return elastic.Join(ctx, elastic.Config{Endpoint: simnet.New(simnet.Config{}).Endpoint(elastic.Member{ID: "alone"}), Peers: []elastic.Member{{ID: "alone"}}})
+			return elastic.Join(ctx, elastic.Config{Endpoint: network.Endpoint(elastic.Member{ID: "alone"}), Peers: []elastic.Member{{ID: "alone"}}})
 		}
 		err := remote.Serve(t.Context(), sidecar, s.memory, remote.Peer{Open: open})
 		<-done
+		_ = sidecar.Close() // ends the goroutine that reads
+		if err := network.Close(); err != nil {
+			t.Error(err)
+		}
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(s.last.Error, want) {
 			t.Errorf("error %v, program got %q, want %q", err, s.last.Error, want)
 		}
@@ -455,5 +460,6 @@ func TestAProgramIsGone(t *testing.T) {
 		if err := remote.Serve(t.Context(), sidecar, nil, remote.Peer{}); err == nil {
 			t.Errorf("no error after % x", sent)
 		}
+		_ = sidecar.Close()
 	}
 }
