@@ -46,6 +46,12 @@ _HEAD = struct.Struct("<B7xQqd")
 ) = range(1, 17)
 
 
+# What a launcher sets for its peers.
+_LAUNCHER = [
+    f"ELRUN_{name}" for name in ("JOB", "INDEX", "NP", "FD", "TRANSPORT", "ENCRYPT", "RELAY", "LISTEN", "NODE", "SITE", "GRACE")
+]
+
+
 class Frame(NamedTuple):
     """A message of the sidecar."""
 
@@ -102,8 +108,8 @@ class Link:
             self._lock.close_file()
         if launcher is not None:
             os.close(int(launcher))
-            del os.environ["ELRUN_FD"]
-            for name in ("ELRUN_JOB", "ELRUN_INDEX", "ELRUN_NODE"):
+            # Another Job of this program, or of a child, is a group of its own.
+            for name in _LAUNCHER:
                 os.environ.pop(name, None)
         self._pid = os.getpid()
         self._closed = False
@@ -140,8 +146,8 @@ class Link:
             self._previous = signal.signal(signal.SIGTERM, self._on_term)
 
     def _on_term(self, number: int, frame: object) -> None:
-        if os.getpid() != self._pid or self._ended or not self.joined:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if os.getpid() != self._pid or self._closed or not self.joined:
+            self._restore_signal()
             os.kill(os.getpid(), signal.SIGTERM)
             return
         # A frame that is being sent must stay whole.
@@ -150,13 +156,17 @@ class Link:
         else:
             self.send(LEAVE)
 
+    def _restore_signal(self) -> None:
+        """Gives SIGTERM back the effect that it had before."""
+        with contextlib.suppress(ValueError):  # not the main thread
+            if self._previous is not None and signal.getsignal(signal.SIGTERM) == self._on_term:
+                signal.signal(signal.SIGTERM, self._previous)
+
     def _forked(self) -> None:
         """Runs in a child of this program: the job is the parent's."""
         self._closed = True
         self._sock.close()
-        if self._previous is not None:
-            with contextlib.suppress(ValueError):
-                signal.signal(signal.SIGTERM, self._previous)
+        self._restore_signal()
 
     def _exit(self) -> None:
         if os.getpid() == self._pid:
@@ -178,6 +188,9 @@ class Link:
             self._process.kill()
             self._process.wait()
         self._sock.close()
+        self._lock.release()
+        self._restore_signal()
+        atexit.unregister(self._exit)
 
     def ended(self) -> None:
         """Notes that the sidecar has ended the training."""

@@ -25,6 +25,8 @@ class Lock:
     def __init__(self) -> None:
         """Takes the lock. fd is the descriptor of its file, or -1 where the system has no such locks."""
         self.fd = -1
+        self._release = threading.Event()
+        self._thread: threading.Thread | None = None
         if not sys.platform.startswith("linux"):
             return
         libc = ctypes.CDLL(None)
@@ -47,14 +49,22 @@ class Lock:
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             taken.append(libc.pthread_mutex_init(lock, kind) == 0 and libc.pthread_mutex_lock(lock) == 0)
             done.set()
-            threading.Event().wait()
+            self._release.wait()
+            libc.pthread_mutex_unlock(lock)
 
-        threading.Thread(target=hold, name="elrun-lock", daemon=True).start()
+        self._thread = threading.Thread(target=hold, name="elrun-lock", daemon=True)
+        self._thread.start()
         done.wait()
         if taken[0]:
             self.fd = fd
         else:
             os.close(fd)
+
+    def release(self) -> None:
+        """Ends the thread, when no sidecar watches the lock any more."""
+        self._release.set()
+        if self._thread is not None:
+            self._thread.join()
 
     def close_file(self) -> None:
         """Closes the descriptor, when the sidecar has its own."""

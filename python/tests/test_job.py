@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -222,3 +225,19 @@ def test_a_child_has_no_job(t: Training) -> None:
     for _ in t.job.epochs(1):  # the parent goes on
         for x, y in t.loader:
             t.step(x, y)
+
+
+def test_many_jobs_leave_nothing() -> None:
+    def one() -> tuple[int, int]:
+        t = Training()
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                t.step(x, y)
+        del t  # a job and its loader refer to each other
+        gc.collect()
+        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    handler = signal.getsignal(signal.SIGTERM)
+    first = one()
+    assert {one() for _ in range(5)} == {first}
+    assert signal.getsignal(signal.SIGTERM) == handler

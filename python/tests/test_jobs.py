@@ -92,10 +92,16 @@ def test_exact_with_a_kill_and_a_join(alone: str, tmp_path: Path) -> None:
     assert ends(late.stdout) == [alone] or "has ended" in late.stdout, late.stdout
 
 
-def test_plain_with_a_kill(tmp_path: Path) -> None:
-    ready, hold = tmp_path / "ready", tmp_path / "hold"
-    p = start("--ready", str(ready), "--hold", str(hold), n=3)
+def held(folder: Path, n: int = 0) -> tuple[subprocess.Popen[str], Path]:
+    """Starts a training that stands in its fifth step until the returned file exists, and waits for its third step."""
+    ready, hold = folder / "ready", folder / "hold"
+    p = start("--ready", str(ready), "--hold", str(hold), n=n)
     wait_for(ready, p)
+    return p, hold
+
+
+def test_plain_with_a_kill(tmp_path: Path) -> None:
+    p, hold = held(tmp_path, n=3)
     os.kill(programs_of(p)[2], signal.SIGKILL)
     hold.touch()
     out = finish(p)
@@ -137,9 +143,7 @@ def test_the_last_line_has_the_error() -> None:
 
 
 def test_sigterm_leaves(tmp_path: Path) -> None:
-    ready, hold = tmp_path / "ready", tmp_path / "hold"
-    p = start("--ready", str(ready), "--hold", str(hold), n=2)
-    wait_for(ready, p)
+    p, hold = held(tmp_path, n=2)
     os.kill(programs_of(p)[1], signal.SIGTERM)
     hold.touch()
     out = finish(p)
@@ -148,9 +152,7 @@ def test_sigterm_leaves(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends(tmp_path: Path) -> None:
-    ready, hold = tmp_path / "ready", tmp_path / "hold"
-    p = start("--ready", str(ready), "--hold", str(hold))
-    wait_for(ready, p)
+    p, _ = held(tmp_path)
     p.send_signal(signal.SIGINT)
     out = finish(p)
     assert p.returncode == -signal.SIGINT, out
@@ -158,11 +160,42 @@ def test_ctrl_c_ends(tmp_path: Path) -> None:
 
 
 def test_a_killed_sidecar_is_an_error(tmp_path: Path) -> None:
-    ready, hold = tmp_path / "ready", tmp_path / "hold"
-    p = start("--ready", str(ready), "--hold", str(hold))
-    wait_for(ready, p)
+    p, hold = held(tmp_path)
     os.kill(programs_of(p)[0], signal.SIGKILL)
     hold.touch()
     out = finish(p)
     assert p.returncode == 1, out
     assert "elrun.Lost: the sidecar" in out and "signal 9" in out
+
+
+def test_ctrl_c_ends_a_job(tmp_path: Path) -> None:
+    p, _ = held(tmp_path, n=2)
+    p.send_signal(signal.SIGINT)
+    out = finish(p)
+    assert p.returncode == 130, out
+    assert not is_alive(p.pid)
+
+
+def test_a_stopped_program_joins_again(tmp_path: Path) -> None:
+    p, hold = held(tmp_path, n=3)
+    stopped = programs_of(p)[1]
+    os.kill(stopped, signal.SIGSTOP)
+    hold.touch()
+    assert p.stdout is not None
+    before = ""
+    while "its program is stopped" not in before:
+        line = p.stdout.readline()
+        assert line, before
+        before += line
+    os.kill(stopped, signal.SIGCONT)
+    out = before + finish(p)
+    assert p.returncode == 0, out
+    # The stopped peer trains along again, unless the others have finished meanwhile.
+    assert len(set(ends(out))) == 1 and len(ends(out)) >= 2, out
+
+
+def test_a_second_job_is_alone() -> None:
+    p = start("--epochs", "1", "--again", n=2)
+    out = finish(p)
+    assert p.returncode == 0, out
+    assert out.count("again with 1 peer") == 2, out

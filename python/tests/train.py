@@ -27,6 +27,7 @@ parser.add_argument("--fail", default="")  # at step 5, "exception", "exit" or "
 parser.add_argument("--ready", default="")  # a file to make at step 3
 parser.add_argument("--imported", default="")  # a file to make now, when torch is imported
 parser.add_argument("--hold", default="")  # a file to wait for at step 5
+parser.add_argument("--again", action="store_true")  # a second job at the end
 args = parser.parse_args()
 if args.imported:
     open(args.imported, "w").close()
@@ -84,3 +85,15 @@ def digest(tensors: list[torch.Tensor]) -> str:
 
 moments = [v for s in opt.state_dict()["state"].values() for v in s.values()]
 print("end", digest(list(net.state_dict().values())), digest(moments), f"{sched.get_last_lr()[0]:.6g}", right, flush=True)
+
+if args.again:
+    other = nn.Linear(20, 4)
+    opt = torch.optim.SGD(other.parameters(), 0.1)
+    job = elrun.Job(other, opt)
+    loader = job.loader(data, batch_size=64)
+    for _ in job.epochs(1):
+        for xs, ys in loader:
+            opt.zero_grad()
+            if job.backward(F.cross_entropy(other(xs), ys)):
+                opt.step()
+    print("again with", job.peers, "peer", flush=True)

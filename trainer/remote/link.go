@@ -86,10 +86,10 @@ func readFrame(r io.Reader) (frame, error) {
 		most = maxPayload
 	}
 	if f.kind < 1 || f.kind > lastKind || !bytes.Equal(head[1:8], make([]byte, 7)) {
-		return frame{}, fmt.Errorf("a frame begins with % x, which is no kind of frame", head[:8])
+		return frame{}, fmt.Errorf("%w: it begins with % x", errNoFrame, head[:8])
 	}
 	if n > most {
-		return frame{}, fmt.Errorf("%v has %d bytes, at most %d", f.kind, n, most)
+		return frame{}, fmt.Errorf("%w: %v has %d bytes, at most %d", errNoFrame, f.kind, n, most)
 	}
 	var payload bytes.Buffer
 	if _, err := io.CopyN(&payload, r, int64(n)); err != nil {
@@ -98,6 +98,9 @@ func readFrame(r io.Reader) (frame, error) {
 	f.payload = payload.Bytes()
 	return f, nil
 }
+
+// errNoFrame reports bytes that are no frame: the other side is no program of this version.
+var errNoFrame = errors.New("no frame")
 
 // ErrGone reports that the program has closed its connection, or has ended.
 var ErrGone = errors.New("the program has ended")
@@ -126,8 +129,8 @@ func (l *link) read(ctx context.Context) {
 		f, err := readFrame(l.conn)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			if errors.Is(err, io.EOF) {
-				err = ErrGone
+			if !errors.Is(err, errNoFrame) { // a program may die in the middle of a frame
+				err = fmt.Errorf("%w (%w)", ErrGone, err)
 			}
 			l.fail(fmt.Errorf("connection with the program: %w", err))
 			return

@@ -78,7 +78,8 @@ func (e *evaluations) serve(ctx context.Context, at *trainer.Point) error {
 	}
 }
 
-// sum answers SUM, with a 1 if the part of a lost peer is not in the sums. It returns false without an error if the point comes again.
+// sum answers SUM, with a 1 if the part of a lost peer is not in the sums. It returns false without an
+// error if the point comes again.
 func (e *evaluations) sum(at *trainer.Point, f frame) (bool, error) {
 	numbers := kernel.Elements[float64](f.payload)
 	const most = trainer.MostNumbers - 1

@@ -178,7 +178,7 @@ func (p *program) Load(state []byte) error {
 
 // end is the last frame to a program.
 type end struct {
-	// Error is empty after success. Class says what it is: left, quorum, late, refused, or failed.
+	// Error is empty after success. Class says what it is: left, late, quorum, notfinite or failed.
 	Error, Class string
 	Result       *trainer.Result
 }
@@ -201,9 +201,6 @@ func (p *program) end(err error) []byte {
 	}
 	if err != nil {
 		e.Error = err.Error()
-	}
-	if e.Result != nil && e.Result.Score != nil {
-		e.Result.Score = nil
 	}
 	text, _ := json.Marshal(e) // it cannot fail: all fields are numbers and texts
 	return text

@@ -3,6 +3,7 @@ package remote_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -449,17 +450,21 @@ func TestHelloRefused(t *testing.T) {
 	}
 }
 
-// A program that is gone ends Serve, whatever Serve waits for.
+// A program that is gone ends Serve, whatever Serve waits for, also in the middle of a frame. A program that sends another frame than
+// the first is there, and has made a mistake.
 func TestAProgramIsGone(t *testing.T) {
 	for _, sent := range [][]byte{nil, remote.Message{Kind: remote.Hello}.Bytes()[:7], remote.Message{Kind: remote.Done}.Bytes()} {
+		gone := len(sent) < len(remote.Message{}.Bytes())
 		sidecar, program := net.Pipe()
 		go func() {
 			_, _ = program.Write(sent) // the reader may have given up
-			_ = program.Close()
+			if gone {
+				_ = program.Close()
+			}
 		}()
-		if err := remote.Serve(t.Context(), sidecar, nil, remote.Peer{}); err == nil {
-			t.Errorf("no error after % x", sent)
+		if err := remote.Serve(t.Context(), sidecar, nil, remote.Peer{}); err == nil || errors.Is(err, remote.ErrGone) != gone {
+			t.Errorf("error %v after % x", err, sent)
 		}
-		_ = sidecar.Close()
+		_, _ = sidecar.Close(), program.Close()
 	}
 }
