@@ -16,13 +16,14 @@ import re
 import struct
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.utils.data import IterableDataset, default_collate
 
 from . import Error, Left, Lost, NotFinite, Quorum, _link
+from ._loader import Loader, fetch
 
 __all__ = ["Error", "Job", "Left", "Loader", "Lost", "NotFinite", "Quorum"]
 
@@ -428,7 +429,7 @@ class Job:
             todo = memoryview(f.payload).cast("q").tolist()
             for first, end in zip(todo[::2], todo[1::2]):
                 for lo in range(first, end, batch_size):
-                    yield collate(_fetch(dataset, range(lo, min(end, lo + batch_size))))
+                    yield collate(fetch(dataset, range(lo, min(end, lo + batch_size))))
                 done = _merged([*done, [first, end]])
 
     def sum(self, *numbers: Any) -> Any:
@@ -448,51 +449,6 @@ class Job:
     def stop(self) -> None:
         """Ends the training after this epoch, at all peers. All peers must decide alike: decide by job.sum or job.loss."""
         self._stop = True
-
-
-class Loader:
-    """The training set of a Job. Iterating over it yields the batches that this peer computes in an epoch."""
-
-    def __init__(self, job: Job, dataset: Any, batch_size: int, microbatch: int, collate_fn: Any) -> None:
-        self._job, self.dataset, self.batch_size, self.microbatch = job, dataset, batch_size, microbatch
-        self._collate = collate_fn or default_collate
-        self._active = False
-
-    def __len__(self) -> int:
-        """The number of steps of an epoch."""
-        return -(-len(self.dataset) // self.batch_size)
-
-    def __iter__(self) -> Iterator[Any]:
-        job = self._job
-        if not job._began:
-            raise Error(
-                "the loader outside of job.epochs: iterate over it inside `for epoch in job.epochs(n)`; dataset[0] is a sample"
-            )
-        if self._active:
-            raise Error("two loops over one loader at once: a step has one batch")
-        self._active = True
-        try:
-            while True:
-                job._applied()
-                f = job._next_or_over() if job._pushed is None else job._next()
-                if f.kind not in (_link.WORK, _link.APPLY):
-                    job._pushed = f
-                    if f.kind == _link.POINT:
-                        job._pushed = None
-                        job._reached(f)
-                    return
-                indices = job._begin(f)
-                yield self._collate(_fetch(self.dataset, indices))
-                if job._indices is not None:
-                    raise Error(f"step {job.step}: the loop did not call job.backward for a batch: call it in each iteration")
-        finally:
-            self._active = False
-
-
-def _fetch(dataset: Any, indices: Iterable[int]) -> list[Any]:
-    if hasattr(dataset, "__getitems__"):
-        return list(dataset.__getitems__(list(indices)))
-    return [dataset[i] for i in indices]
 
 
 def _bytes(t: torch.Tensor) -> bytes:
