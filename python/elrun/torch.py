@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset, default_collate
 
-from . import Error, Left, Lost, NotFinite, Quorum, _link
+from . import Error, Left, Lost, NotFinite, Quorum, __version__, _link
 from ._loader import Loader, fetch
 
 __all__ = ["Error", "Job", "Left", "Loader", "Lost", "NotFinite", "Quorum"]
@@ -187,7 +187,7 @@ class Job:
             f = self._link.receive()
             if f.kind == _link.SAVE:
                 buffer = io.BytesIO()
-                torch.save(self._saved(), buffer)
+                torch.save(_packed(self._saved()), buffer)
                 self._link.send(_link.BLOB, payload=buffer.getbuffer())
             elif f.kind == _link.LOAD:
                 self._load(f.payload)
@@ -203,7 +203,7 @@ class Job:
 
     def _load(self, payload: bytes) -> None:
         # The bytes come from another peer: they must not be able to run code.
-        saved = torch.load(io.BytesIO(payload), weights_only=True)
+        saved = _unpacked(torch.load(io.BytesIO(payload), weights_only=True))
         if len(saved["state"]) != len(self.state) or len(saved["rest"]) != len(self._rest):
             raise Error(
                 f"the job has the state of {len(saved['state'])} objects, and this script {len(self.state)}: start the same script"
@@ -293,6 +293,7 @@ class Job:
         assert loader is not None
         hello = {
             "Version": _link.VERSION,
+            "Release": __version__,
             "Params": [{"Name": s.name, "Shape": list(s.tensor.shape) or [1], "Offset": s.offset} for s in self._slots],
             "Grads": [s.grad_offset for s in self._slots],
             "Samples": len(loader.dataset),
@@ -449,6 +450,33 @@ class Job:
     def stop(self) -> None:
         """Ends the training after this epoch, at all peers. All peers must decide alike: decide by job.sum or job.loss."""
         self._stop = True
+
+
+_NUMBER = "number in text"  # the mark of a number that is packed
+
+
+def _packed(tree: Any) -> Any:
+    """A copy of the tree without numbers that torch.load(weights_only=True) of old versions of torch refuses."""
+    if isinstance(tree, Mapping):
+        return {k: _packed(v) for k, v in tree.items()}
+    if isinstance(tree, float):
+        return (_NUMBER, tree.hex())
+    if type(tree) is int and not -(1 << 31) <= tree < 1 << 31:
+        return (_NUMBER, str(tree))
+    if type(tree) in (list, tuple):
+        return type(tree)(_packed(v) for v in tree)
+    return tree
+
+
+def _unpacked(tree: Any) -> Any:
+    """The tree of which tree is _packed."""
+    if isinstance(tree, dict):
+        return {k: _unpacked(v) for k, v in tree.items()}
+    if isinstance(tree, tuple) and len(tree) == 2 and tree[0] == _NUMBER:
+        return int(tree[1]) if tree[1].lstrip("-").isdigit() else float.fromhex(tree[1])
+    if type(tree) in (list, tuple):
+        return type(tree)(_unpacked(v) for v in tree)
+    return tree
 
 
 def _bytes(t: torch.Tensor) -> bytes:

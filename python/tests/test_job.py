@@ -209,6 +209,22 @@ def test_a_state_is_no_code(t: Training, tmp_path: Any, monkeypatch: pytest.Monk
     assert not (tmp_path / "evil").exists()
 
 
+def test_a_state_comes_back() -> None:
+    state = {
+        "lr": 0.1,
+        3: [float("inf"), -1e-300, (1, 2.5), None, True],
+        "n": 1 << 40,
+        "less": -(1 << 40),
+        "t": torch.ones(2),
+        "s": "x",
+    }
+    b = io.BytesIO()
+    torch.save(elrun._packed(state), b)
+    back = elrun._unpacked(torch.load(io.BytesIO(b.getvalue()), weights_only=True))
+    assert torch.equal(back.pop("t"), state.pop("t"))  # type: ignore[arg-type]
+    assert back == state
+
+
 def test_a_child_has_no_job(t: Training) -> None:
     read, write = os.pipe()
     pid = os.fork()
