@@ -6,8 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// release is the version of elrun. CHANGELOG.md and Containerfile have the same number, which a
-// test checks, and scripts/deb/build.sh reads it here.
+// release is the version of elrun. CHANGELOG.md, Containerfile and the Python package have the same
+// number, which a test checks, and scripts/deb/build.sh reads it here.
 const release = "0.2.0"
 
 // versionCommand is the command elrun version.

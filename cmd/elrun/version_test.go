@@ -36,8 +36,9 @@ func TestVersion(t *testing.T) {
 // The files that contain the version of elrun have the version release.
 func TestVersionInFiles(t *testing.T) {
 	for file, pattern := range map[string]string{
-		"CHANGELOG.md":  `(?m)^## (\d\S*)$`, // the first one, after what is not released
-		"Containerfile": `(?m)^LABEL org\.opencontainers\.image\.version=(\S+)$`,
+		"CHANGELOG.md":             `(?m)^## (\d\S*)$`, // the first one, after what is not released
+		"Containerfile":            `(?m)^LABEL org\.opencontainers\.image\.version=(\S+)$`,
+		"python/elrun/__init__.py": `(?m)^__version__ = "(\S+)"$`,
 	} {
 		text, err := os.ReadFile("../../" + file)
 		if err != nil {

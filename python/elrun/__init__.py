@@ -19,7 +19,7 @@ A training script of PyTorch becomes a peer of a job by a few lines (elrun.torch
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["Error", "Left", "Lost", "NotFinite", "Quorum", "__version__"]
 

@@ -17,7 +17,7 @@ const Version = 1
 
 // hello is the first frame of a program. Offsets are in bytes from the beginning of the memory.
 type hello struct {
-	Version int
+	versions
 	// Params are the parameters, and Grads has the offset of the gradient of each.
 	Params []param
 	Grads  []int64
@@ -40,6 +40,12 @@ type hello struct {
 	Settings   [][2]string // name and value
 }
 
+// versions says which elrun a program was made for.
+type versions struct {
+	Version int    // of the frames
+	Release string // of the program's package
+}
+
 // param is a parameter in the memory.
 type param struct {
 	Name   string
@@ -47,16 +53,21 @@ type param struct {
 	Offset int64
 }
 
-// decode decodes and checks the first frame of a program.
-func (h *hello) decode(f frame) error {
+// decode decodes and checks the first frame of a program. release is the version of this elrun.
+func (h *hello) decode(f frame, release string) error {
 	if f.kind != kindHello {
 		return fmt.Errorf("the program began with %v, want HELLO", f.kind)
 	}
-	if err := json.Unmarshal(f.payload, h); err != nil {
+	// What follows the versions may have other types in another version.
+	if err := json.Unmarshal(f.payload, &h.versions); err != nil {
 		return fmt.Errorf("HELLO of the program: %w", err)
 	}
 	if h.Version != Version {
-		return fmt.Errorf("the program speaks version %d of the frames, and this elrun version %d: install the same version of both", h.Version, Version)
+		return fmt.Errorf("the Python package is of elrun %s (frames %d), and the binary elrun is of %s (frames %d): "+
+			"install the same version of both; $ELRUN names another binary", h.Release, h.Version, release, Version)
+	}
+	if err := json.Unmarshal(f.payload, h); err != nil {
+		return fmt.Errorf("HELLO of the program: %w", err)
 	}
 	if len(h.Params) == 0 || len(h.Params) != len(h.Grads) {
 		return fmt.Errorf("HELLO of the program has %d parameters and %d gradients, want as many, at least one", len(h.Params), len(h.Grads))

@@ -26,6 +26,8 @@ type Peer struct {
 	Fail      func(text string)
 	// Log is called with lines for people; it may be nil.
 	Log func(line string)
+	// Release is the version of elrun, for the error that a program of another version gets.
+	Release string
 }
 
 // Serve trains the model of the program at the other end of conn until the job has ended at this
@@ -86,7 +88,7 @@ func (p *program) serve(ctx context.Context, peer Peer, leave <-chan struct{}) (
 		return err
 	}
 	var h hello
-	if err := h.decode(first); err != nil {
+	if err := h.decode(first, peer.Release); err != nil {
 		return err
 	}
 	m, err := h.model(p.memory)

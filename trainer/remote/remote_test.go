@@ -48,6 +48,7 @@ type script struct {
 // hello is the first frame of a program, as JSON.
 type hello struct {
 	Version                            int
+	Release                            string
 	Params                             []param
 	Grads                              []int64
 	Exact                              bool
@@ -417,16 +418,16 @@ func TestAProgramLeaves(t *testing.T) {
 // A first frame that describes no model in the memory is refused, by an error that the program gets.
 func TestHelloRefused(t *testing.T) {
 	for want, change := range map[string]func(h *hello){
-		"install the same version": func(h *hello) { h.Version++ },
-		"at least one":             func(h *hello) { h.Params, h.Grads = nil, nil },
-		"as many":                  func(h *hello) { h.Grads = h.Grads[:1] },
-		"do not fit":               func(h *hello) { h.Params[1].Offset = 250 },
-		"at byte -4":               func(h *hello) { h.Grads[0] = -4 },
-		"at byte 2":                func(h *hello) { h.Grads[0] = 2 },
-		"does not fit the memory":  func(h *hello) { h.Params[0].Shape = []int{1 << 40, 1 << 40} },
-		"shape [0]":                func(h *hello) { h.Params[0].Shape = []int{0} },
-		"GlobalBatch":              func(h *hello) { h.Batch = 0 },
-		"Admit":                    func(h *hello) { h.Admit = "never" },
+		"package is of elrun 0.9 (frames 2), and the binary elrun is of 1.2.3 (frames 1)": func(h *hello) { h.Version, h.Release = 2, "0.9" },
+		"at least one":            func(h *hello) { h.Params, h.Grads = nil, nil },
+		"as many":                 func(h *hello) { h.Grads = h.Grads[:1] },
+		"do not fit":              func(h *hello) { h.Params[1].Offset = 250 },
+		"at byte -4":              func(h *hello) { h.Grads[0] = -4 },
+		"at byte 2":               func(h *hello) { h.Grads[0] = 2 },
+		"does not fit the memory": func(h *hello) { h.Params[0].Shape = []int{1 << 40, 1 << 40} },
+		"shape [0]":               func(h *hello) { h.Params[0].Shape = []int{0} },
+		"GlobalBatch":             func(h *hello) { h.Batch = 0 },
+		"Admit":                   func(h *hello) { h.Admit = "never" },
 	} {
 		s := newScript(t, false)
 		change(&s.hello)
@@ -438,7 +439,7 @@ func TestHelloRefused(t *testing.T) {
 		open := func(ctx context.Context) (*elastic.Group, error) {
 			return elastic.Join(ctx, elastic.Config{Endpoint: network.Endpoint(elastic.Member{ID: "alone"}), Peers: []elastic.Member{{ID: "alone"}}})
 		}
-		err := remote.Serve(t.Context(), sidecar, s.memory, remote.Peer{Open: open})
+		err := remote.Serve(t.Context(), sidecar, s.memory, remote.Peer{Open: open, Release: "1.2.3"})
 		<-done
 		_ = sidecar.Close() // ends the goroutine that reads
 		if err := network.Close(); err != nil {
