@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"net"
@@ -462,6 +463,7 @@ func TestAProgramIsGone(t *testing.T) {
 			if gone {
 				_ = program.Close()
 			}
+			_, _ = io.Copy(io.Discard, program) // until the pipe is closed
 		}()
 		if err := remote.Serve(t.Context(), sidecar, nil, remote.Peer{}); err == nil || errors.Is(err, remote.ErrGone) != gone {
 			t.Errorf("error %v after % x", err, sent)
