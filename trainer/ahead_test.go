@@ -13,7 +13,8 @@ import (
 func TestFresh(t *testing.T) {
 	p := newPlan(Config{Samples: 90, GlobalBatch: 40, Microbatch: 3, Steps: 50, Seed: 2})
 	rapid.Check(t, func(t *rapid.T) {
-		a, known := prefetcher{}, make(map[int64]map[int]bool)
+		var asked []need
+		known := make(map[int64]map[int]bool)
 		for step := int64(1); step < 20; step += int64(rapid.IntRange(0, 2).Draw(t, "forward")) {
 			var needs []need
 			var want []int
@@ -33,11 +34,17 @@ func TestFresh(t *testing.T) {
 				needs = append(needs, n)
 			}
 			known = still
-			if got := a.fresh(needs); !slices.Equal(got, want) {
+			var got []int
+			var missing []need
+			missing, asked = fresh(needs, asked)
+			for _, n := range missing {
+				got = append(got, slices.Concat(n.samples()...)...)
+			}
+			if !slices.Equal(got, want) {
 				t.Fatalf("step %d: samples %v, want %v", step, got, want)
 			}
-			if len(a.asked) != 2 {
-				t.Fatalf("step %d: remembers %d steps", step, len(a.asked))
+			if len(asked) != 2 {
+				t.Fatalf("step %d: remembers %d steps", step, len(asked))
 			}
 			if rapid.IntRange(0, 5).Draw(t, "enough") == 0 {
 				return

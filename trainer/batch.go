@@ -10,6 +10,7 @@ type Batch struct {
 	samples []int
 	groups  []*Batch // the result of Groups
 	group   int      // number of the last group
+	micros  [][]int  // the microbatches of a call of a run
 	gate    *Gate
 }
 
@@ -20,6 +21,8 @@ type Batch struct {
 type Gate struct {
 	// Step is the step of the run to which the samples belong, from 1; 0 outside of a run.
 	Step int64
+	// Microbatches has the samples by microbatch; nil if each group is one.
+	Microbatches [][]int
 	// Grad returns the memory to which the gradient of a parameter is added.
 	Grad func(param int) []float32
 	// Wait returns when the elements [from:] of a parameter may be read.
@@ -39,7 +42,7 @@ type Gate struct {
 // NewBatch returns a Batch of one or more groups of samples, as an argument for a Gradient. The
 // caller owns the samples, and must not change them during that call.
 func NewBatch(groups [][]int, gate Gate) *Batch {
-	b := &Batch{samples: slices.Concat(groups...), group: len(groups) - 1, gate: &gate}
+	b := &Batch{samples: slices.Concat(groups...), group: len(groups) - 1, micros: gate.Microbatches, gate: &gate}
 	if len(groups) <= 1 {
 		b.groups = []*Batch{b}
 		return b
@@ -59,7 +62,7 @@ func (b *Batch) Wrap(change func(g *Gate)) *Batch {
 	change(&gate)
 	var wrap func(b *Batch) *Batch
 	wrap = func(b *Batch) *Batch {
-		w := &Batch{samples: b.samples, group: b.group, gate: &gate}
+		w := &Batch{samples: b.samples, group: b.group, micros: b.micros, gate: &gate}
 		for _, g := range b.groups {
 			// A batch of one group is its own group: the copy must be, too, or wrap would not end.
 			if g == b {
@@ -80,6 +83,20 @@ func (b *Batch) Samples() []int { return b.samples }
 // Step returns the step to which the samples belong, from 1; 0 outside of a run. It may be one
 // more than the last argument of Hooks.OnBegin (Model.Waits, Gradients.Delay).
 func (b *Batch) Step() int64 { return b.gate.Step }
+
+// Microbatches returns the samples by microbatch, the unit that is assigned to peers. All together
+// they are Samples. The microbatches of a step are the same for any number of peers. They are valid
+// until Gradient returns, and must not be changed.
+func (b *Batch) Microbatches() [][]int {
+	if b.micros != nil {
+		return b.micros
+	}
+	var all [][]int
+	for _, g := range b.groups {
+		all = append(all, g.samples)
+	}
+	return all
+}
 
 // Groups returns the groups of samples. Each group must be computed as if it were alone, bit for
 // bit. In exact mode the groups are the microbatches, otherwise b is the only group. Only a Grouped

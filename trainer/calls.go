@@ -66,7 +66,7 @@ func newCall(m Model, p stepPlan, micros []int, sums accumulator) *call {
 // run calls the model and then ends the sink.
 func (c *call) run(m Model) error {
 	c.begun = time.Now()
-	loss, err := m.Gradient(NewBatch(c.groups, Gate{Step: c.step, Wait: c.wait, Grad: c.grad, Done: c.done, Loss: c.addLoss,
+	loss, err := m.Gradient(NewBatch(c.groups, Gate{Step: c.step, Microbatches: c.samples, Wait: c.wait, Grad: c.grad, Done: c.done, Loss: c.addLoss,
 		Err: c.err}))
 	c.open()
 	if err == nil {

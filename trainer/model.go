@@ -25,7 +25,7 @@ var ErrOutOfMemory = errors.New("out of memory")
 //	}
 //
 // Params and Gradient are required. The other fields make steps shorter; their zero values are
-// correct for every model. All fields except Prefetch must be equal at all peers. CheckModel,
+// correct for every model. All fields except Prefetch and Ahead must be equal at all peers. CheckModel,
 // called from a test, checks that a model follows these rules.
 type Model struct {
 	// Params are the parameters in declaration order. They must be equal at all peers when a run
@@ -86,6 +86,11 @@ type Model struct {
 	// the next call. Prefetch must return when ctx ends, because Run waits for it. It must not keep
 	// or change samples. Prefetch ignores read errors: the read in Gradient will return them.
 	Prefetch func(ctx context.Context, samples []int)
+	// Ahead, if set, is told the same as Prefetch by microbatch and step: the microbatches of the open
+	// step after the first call, then those of the next step. It is for models that hand them on to
+	// others who read. The goroutine of Run calls it before the first call of the step, so it must
+	// return at once. It may keep microbatches, and must not change them.
+	Ahead func(step int64, microbatches [][]int)
 	// Grads, if set, is the memory of the gradients, by parameter: Batch.Grad returns these vectors, so
 	// another process may have the memory mapped. In exact mode each vector begins at a multiple of
 	// exact.Alignment, as those of exact.Views do. Otherwise the vectors are consecutive parts of one

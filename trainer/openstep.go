@@ -40,6 +40,7 @@ type openStep struct {
 	// audits checks the contributions of other members; nil without Gradients.Audit.
 	audits *audits
 	ahead  *prefetcher
+	told   []need // to Model.Ahead
 	// retries asks before this peer computes microbatches whose members are gone.
 	retries retries
 	// most bounds the microbatches in a call of the model. A lack of memory lowers it.
@@ -331,7 +332,7 @@ func (o *openStep) together() int {
 // share of this step, and its share of the next step if the shares do not change. rank is this
 // peer's rank.
 func (o *openStep) readAhead(p stepPlan, rank int) {
-	if o.ahead.box == nil {
+	if o.ahead.box == nil && o.model.Ahead == nil {
 		return
 	}
 	rest := ledger.NewSet(p.microbatches)
@@ -346,7 +347,16 @@ func (o *openStep) readAhead(p stepPlan, rank int) {
 		next := o.plan.step(p.step + 1)
 		needs = append(needs, need{next, o.balance.sharesAhead(next.microbatches)[rank]})
 	}
-	o.ahead.want(needs)
+	if o.model.Ahead != nil {
+		var missing []need
+		missing, o.told = fresh(needs, o.told)
+		for _, n := range missing {
+			o.model.Ahead(n.plan.step, n.samples())
+		}
+	}
+	if o.ahead.box != nil {
+		o.ahead.want(needs)
+	}
 }
 
 // shrinkBatch handles a model that has run out of memory. It halves the microbatches per call, or,

@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/elrun/elrun/trainer/internal/ledger"
@@ -65,31 +66,41 @@ func (p *prefetcher) work(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case needs := <-p.box:
-			if samples := p.fresh(needs); len(samples) > 0 {
+			var samples []int
+			var missing []need
+			missing, p.asked = fresh(needs, p.asked)
+			for _, n := range missing {
+				samples = append(samples, slices.Concat(n.samples()...)...)
+			}
+			if len(samples) > 0 {
 				p.read(ctx, samples)
 			}
 		}
 	}
 }
 
-// fresh returns the needed samples that have not been requested, in the order of their use, and
-// records them as requested. It drops the records of steps that are not in needs.
-func (p *prefetcher) fresh(needs []need) []int {
-	var samples []int
-	var asked []need
+// samples returns the samples by microbatch.
+func (n need) samples() [][]int { return n.plan.samplesOf(n.micros.Without(nil)) }
+
+// fresh returns the needs that are not among those asked for, in the order of their use, and the new
+// list of needs asked for, without steps that are not in needs.
+func fresh(needs, asked []need) (missing, all []need) {
 	for _, n := range needs {
 		known := ledger.NewSet(n.plan.microbatches)
-		for _, before := range p.asked {
+		for _, before := range asked {
 			if before.plan.step == n.plan.step {
 				known = before.micros
 			}
 		}
+		rest := ledger.NewSet(n.plan.microbatches)
 		for _, k := range n.micros.Without(known) {
-			samples = n.plan.appendSamples(samples, k)
+			rest.Add(k)
 			known.Add(k)
 		}
-		asked = append(asked, need{n.plan, known})
+		if rest.Len() > 0 {
+			missing = append(missing, need{n.plan, rest})
+		}
+		all = append(all, need{n.plan, known})
 	}
-	p.asked = asked
-	return samples
+	return missing, all
 }

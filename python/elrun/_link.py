@@ -43,7 +43,8 @@ _HEAD = struct.Struct("<B7xQqd")
     END,
     LEAVE,
     FAIL,
-) = range(1, 17)
+    AHEAD,
+) = range(1, 18)
 
 
 # What a launcher sets for its peers.

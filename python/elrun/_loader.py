@@ -56,3 +56,14 @@ def fetch(dataset: Any, indices: Iterable[int]) -> list[Any]:
     if hasattr(dataset, "__getitems__"):
         return list(dataset.__getitems__(list(indices)))
     return [dataset[i] for i in indices]
+
+
+def units(payload: bytes) -> list[list[int]]:
+    """The microbatches of WORK and AHEAD: for each its length and its samples."""
+    words = memoryview(payload).cast("q").tolist()
+    found, at = [], 0
+    while at < len(words):
+        end = at + 1 + words[at]
+        found.append(words[at + 1 : end])
+        at = end
+    return found

@@ -23,7 +23,7 @@ import torch
 from torch.utils.data import IterableDataset, default_collate
 
 from . import Error, Left, Lost, NotFinite, Quorum, __version__, _link
-from ._loader import Loader, fetch
+from ._loader import Loader, fetch, units
 
 __all__ = ["Error", "Job", "Left", "Loader", "Lost", "NotFinite", "Quorum"]
 
@@ -315,7 +315,7 @@ class Job:
             indices = list(range(min(2, len(self._loader.dataset))))  # type: ignore[union-attr]
             self._random = (torch.get_rng_state(), random.getstate())
         else:
-            indices = memoryview(f.payload).cast("q").tolist()
+            indices = [i for unit in units(f.payload) for i in unit]
         for s in self._buffers:
             s.old = s.tensor.clone()
         self._indices = indices

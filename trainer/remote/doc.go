@@ -9,6 +9,7 @@
 // contributions, exact mode, digests and checkpoints are those of package trainer.
 //
 //	sidecar                                       program
+//	AHEAD samples of the future  ->               if it wants to know them
 //	WORK samples                 ->               adds the gradients of the samples to the memory
 //	                             <-               DONE loss
 //	APPLY mean is in the memory  ->               updates the parameters

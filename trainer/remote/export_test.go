@@ -23,6 +23,7 @@ const (
 	End     = kindEnd
 	Leave   = kindLeave
 	Fail    = kindFail
+	Ahead   = kindAhead
 )
 
 // Kind is the kind of a frame.

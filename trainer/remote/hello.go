@@ -36,6 +36,7 @@ type hello struct {
 	EverySteps int64
 	Every      float64 // seconds
 	Resume     string
+	Ahead      bool        // the program loads samples ahead
 	Data       string      // identifies the training set
 	Settings   [][2]string // name and value
 }

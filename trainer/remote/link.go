@@ -18,7 +18,7 @@ type kind uint8
 // Kinds of frames.
 const (
 	kindHello   kind = iota + 1 // program: JSON of hello
-	kindWork                    // sidecar: a the step, payload the samples as int64
+	kindWork                    // sidecar: a the step, payload the samples by microbatch
 	kindDone                    // program: a 1 if it ran out of memory, b the sum of the losses
 	kindApply                   // sidecar: a the step, payload the JSON of optim.Commit
 	kindApplied                 // program
@@ -33,12 +33,13 @@ const (
 	kindEnd                     // sidecar: JSON of end
 	kindLeave                   // program
 	kindFail                    // program: payload the text of its error
-	lastKind    = kindFail
+	kindAhead                   // sidecar: a a step, payload microbatches that follow
+	lastKind    = kindAhead
 )
 
 // String returns the name of the kind, as documented.
 func (k kind) String() string {
-	names := []string{"HELLO", "WORK", "DONE", "APPLY", "APPLIED", "SAVE", "BLOB", "LOAD", "LOADED", "POINT", "PART", "SUM", "GOON", "END", "LEAVE", "FAIL"}
+	names := []string{"HELLO", "WORK", "DONE", "APPLY", "APPLIED", "SAVE", "BLOB", "LOAD", "LOADED", "POINT", "PART", "SUM", "GOON", "END", "LEAVE", "FAIL", "AHEAD"}
 	if k < 1 || k > lastKind {
 		return fmt.Sprintf("frame %d", uint8(k))
 	}

@@ -76,6 +76,7 @@ type program struct {
 	computing func() (done func())
 	ctx       context.Context // of Serve, for calls of package trainer that have no context
 	grads     [][]float32
+	coming    []frame // AHEAD, for before the next WORK
 	result    *trainer.Result
 	point     evaluations
 }
@@ -97,6 +98,9 @@ func (p *program) serve(ctx context.Context, peer Peer, leave <-chan struct{}) (
 	}
 	p.grads = m.Grads
 	m.Gradient, m.Updater = p.gradient, p
+	if h.Ahead {
+		m.Ahead = p.foresee
+	}
 	cfg := h.config()
 	cfg.Hooks.Log, cfg.Hooks.Done = peer.Log, func(r trainer.Result) { p.result = &r }
 	g, err := peer.Open(ctx)
@@ -135,20 +139,38 @@ func (p *program) serve(ctx context.Context, peer Peer, leave <-chan struct{}) (
 // gradient lets the program add the gradients of a batch.
 func (p *program) gradient(b *trainer.Batch) (float64, error) {
 	b.Grad(0) // from here on the memory of the gradients is free
-	samples := b.Samples()
-	indices := make([]int64, len(samples))
-	for i, s := range samples {
-		indices[i] = int64(s)
-	}
 	defer p.computing()()
-	f, err := p.link.ask(p.ctx, frame{kind: kindWork, a: b.Step(), payload: kernel.Bytes(indices)}, kindDone)
+	for _, f := range p.coming {
+		if err := p.link.send(f); err != nil {
+			return 0, err
+		}
+	}
+	p.coming = nil
+	f, err := p.link.ask(p.ctx, frame{kind: kindWork, a: b.Step(), payload: units(b.Microbatches())}, kindDone)
 	if err != nil {
 		return 0, err
 	}
 	if f.a == 1 {
-		return 0, fmt.Errorf("%d samples: %w", len(samples), trainer.ErrOutOfMemory)
+		return 0, fmt.Errorf("%d samples: %w", len(b.Samples()), trainer.ErrOutOfMemory)
 	}
 	return f.b, nil
+}
+
+// foresee lets the program load microbatches that it will probably compute.
+func (p *program) foresee(step int64, microbatches [][]int) {
+	p.coming = append(p.coming, frame{kind: kindAhead, a: step, payload: units(microbatches)})
+}
+
+// units returns the payload of microbatches: for each its length and its samples, as int64.
+func units(microbatches [][]int) []byte {
+	var words []int64
+	for _, m := range microbatches {
+		words = append(words, int64(len(m)))
+		for _, sample := range m {
+			words = append(words, int64(sample))
+		}
+	}
+	return kernel.Bytes(words)
 }
 
 // Apply implements optim.Updater: the program updates the parameters with the mean, which is in the

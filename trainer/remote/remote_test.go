@@ -39,6 +39,8 @@ type script struct {
 	// evaluated has the sums of each evaluation, by step.
 	evaluated map[int64][]float64
 	samples   int                    // computed in all
+	ahead     map[string]int         // microbatches that AHEAD named, by step and samples
+	surprises int                    // microbatches of WORK that AHEAD did not name
 	last      end                    // the outcome
 	on        map[remote.Kind]func() // called for each frame of a kind before the answer
 	dies      func(asked int)        // called before each question of an evaluation, with its number from 0
@@ -56,6 +58,7 @@ type hello struct {
 	Samples, Batch, Microbatch, Passes int
 	Seed                               uint64
 	Admit                              string
+	Ahead                              bool
 }
 
 // param is a parameter in the first frame.
@@ -81,7 +84,7 @@ const (
 func newScript(t *testing.T, exactly bool) *script {
 	sizes := []int{6, 5}
 	flat, _ := exact.Views([]int{16, 16, 16, 16})
-	s := &script{t: t, memory: kernel.Bytes(flat), on: make(map[remote.Kind]func()), evaluated: make(map[int64][]float64)}
+	s := &script{t: t, memory: kernel.Bytes(flat), on: make(map[remote.Kind]func()), evaluated: make(map[int64][]float64), ahead: make(map[string]int)}
 	s.hello = hello{Version: remote.Version, Exact: exactly, Samples: 50, Batch: 20, Microbatch: 4, Passes: 3, Seed: 1, Admit: "always"}
 	grad := int64(128)
 	for i, n := range sizes {
@@ -115,6 +118,10 @@ func (s *script) run() {
 			on()
 		}
 		switch f.Kind {
+		case remote.Ahead:
+			for _, m := range s.microbatches(f) {
+				s.ahead[fmt.Sprint(f.A, m)]++
+			}
 		case remote.Work:
 			err = s.work(f)
 		case remote.Apply:
@@ -161,7 +168,7 @@ func (s *script) work(f remote.Message) error {
 		return s.send(remote.Message{Kind: remote.Fail, Payload: []byte(s.fail)})
 	}
 	loss := 0.0
-	for _, k := range kernel.Elements[int64](f.Payload) {
+	for _, k := range slices.Concat(s.microbatches(f)...) {
 		s.samples++
 		for i, g := range s.grads {
 			for j := range g {
@@ -172,6 +179,21 @@ func (s *script) work(f remote.Message) error {
 		}
 	}
 	return s.send(remote.Message{Kind: remote.Done, B: loss})
+}
+
+// microbatches decodes the payload of WORK or AHEAD. WORK counts those that are surprises.
+func (s *script) microbatches(f remote.Message) (all [][]int64) {
+	words := kernel.Elements[int64](f.Payload)
+	for len(words) > 0 {
+		n := words[0]
+		m := words[1 : 1+n]
+		words = words[1+n:]
+		all = append(all, m)
+		if f.Kind == remote.Work && s.ahead[fmt.Sprint(f.A, m)] == 0 {
+			s.surprises++
+		}
+	}
+	return all
 }
 
 // evaluate counts the samples of the test set, and adds up their numbers, at the end of an epoch.
@@ -369,6 +391,35 @@ func TestAProgramDiesBeforeItsSum(t *testing.T) {
 			if math.IsNaN(all[i].evaluated[6][0]) || math.IsNaN(all[i].evaluated[9][1]) {
 				t.Errorf("death before question %d: later evaluations %v", question, all[i].evaluated)
 			}
+		}
+	}
+}
+
+// A program that loads ahead learns of each microbatch in time and once, after the first call of the job, while the members stay the
+// same. One that does not is told nothing.
+func TestAhead(t *testing.T) {
+	for _, exactly := range []bool{false, true} {
+		for _, n := range []int{1, 2} {
+			all := jobOf(t, n, exactly, func(s *script, _ int) { s.hello.Ahead, s.hello.Samples = true, 60 }, nil)
+			for i, s := range all {
+				first := 1
+				if !exactly { // one call has the whole share
+					first = 5
+				}
+				if s.surprises > first || len(s.ahead) < 9 {
+					t.Errorf("exact %t: program %d of %d: %d microbatches were not named, want %d; %d named", exactly, i, n, s.surprises, first, len(s.ahead))
+				}
+				for m, times := range s.ahead {
+					if times > 1 {
+						t.Errorf("exact %t: program %d of %d: %s was named %d times", exactly, i, n, m, times)
+					}
+				}
+			}
+		}
+	}
+	for _, s := range jobOf(t, 2, false, nil, nil) {
+		if len(s.ahead) > 0 {
+			t.Errorf("told of %v without a wish for it", s.ahead)
 		}
 	}
 }
