@@ -24,6 +24,7 @@ AT_ONCE  = $$(getconf _NPROCESSORS_ONLN)
 # Packages whose tests take longest begin first, so that none of them runs alone at the end. Those that wait for processes alternate
 # with those that compute.
 PACKAGES = ./testing/e2e ./collective ./testing/netchaos ./trainer ./transport/p2p ./testing/chaos ./testing/ssh ./testing/slurm ./...
+WHEELS    = linux/amd64 linux/arm64 darwin/arm64
 PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 # TIMEOUT bounds the tests of a package. Only a hang should take so long, also under the race
@@ -50,7 +51,7 @@ LONG = -run=^TestKill ./trainer
 THIN    = ^TestMatrixInMemory$$/^n=[678]$$|^TestSelectionOfLongVectors$$/^n=[46789]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestLostHostIsOut$$/.*/.*/^seed_[23]$$|^TestPausedHostStays$$/.*/^seed_[2-5]$$|^Test(AutoIsNearBest|EvaluatorCost|Soak|Schedules|QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
 THINNED = ./collective ./transport/p2p ./testing/simnet ./testing/e2e ./testing/netchaos ./testing/chaos
 
-.PHONY: help build mnist data run check test test-long test-python race lint fuzz bench figures bench-peers bench-peers-short bench-train planted sim recording balance-report scale model chaos soak schedules differential k8s dist deb clean
+.PHONY: help build mnist data run check test test-long test-python race lint fuzz bench figures bench-peers bench-peers-short bench-train planted sim recording balance-report scale model chaos soak schedules differential k8s dist wheel deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -183,6 +184,9 @@ dist: ## static tarballs for Linux and macOS, amd64 and arm64, in dist/ (PLATFOR
 		CGO_ENABLED=0 $(GO) run ./scripts/dist dist/$$name.tar.gz $$name dist/$$name/elrun dist/$$name/NOTICES LICENSE README.md scripts/systemd/elrun-join@.service && \
 		rm -r dist/$$name && echo dist/$$name.tar.gz || exit 1; \
 	done
+
+wheel: ## wheels of the Python package for Linux and macOS, in dist/ (WHEELS)
+	@GO="$(GO)" PYTHON="$(PYTHON)" scripts/wheel.sh $(WHEELS)
 
 # nfpm is run at this version and is no dependency: go.mod must not grow by what packs.
 deb: ## Debian packages for amd64 and arm64, in dist/ (PLATFORMS)

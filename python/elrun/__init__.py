@@ -19,6 +19,11 @@ A training script of PyTorch becomes a peer of a job by a few lines (elrun.torch
 
 from __future__ import annotations
 
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("elrun does not run on Windows: install WSL (wsl --install), and elrun and PyTorch in it")
+
 __version__ = "0.2.0"
 
 __all__ = ["Error", "Left", "Lost", "NotFinite", "Quorum", "__version__"]

@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import mmap
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -18,7 +17,7 @@ import threading
 import weakref
 from typing import NamedTuple
 
-from . import Error, Lost, _lock
+from . import Error, Lost, _binary, _lock
 
 VERSION = 1
 """Version of the frames; the sidecar must have the same."""
@@ -62,15 +61,6 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-def _binary() -> str:
-    """The path of the elrun binary: $ELRUN, that of the wheel, or the first on the PATH."""
-    own = os.path.join(os.path.dirname(__file__), "bin", "elrun")
-    found = os.environ.get("ELRUN") or (own if os.access(own, os.X_OK) else shutil.which("elrun"))
-    if found is None:
-        raise Error("no elrun binary: install the elrun wheel, put elrun on the PATH, or set ELRUN to its path")
-    return found
-
-
 def _memory_file(size: int) -> int:
     """A descriptor of zeroed memory that only its holders can reach."""
     if hasattr(os, "memfd_create"):
@@ -98,7 +88,7 @@ class Link:
         launcher = os.environ.get("ELRUN_FD")
         if launcher is not None:
             inherited.append(int(launcher))
-        command = [_binary(), "sidecar", str(os.getpid()), str(theirs.fileno()), str(fd), str(size), str(self._lock.fd)]
+        command = [_binary.find(), "sidecar", str(os.getpid()), str(theirs.fileno()), str(fd), str(size), str(self._lock.fd)]
         try:
             self._process = subprocess.Popen(command, pass_fds=inherited, stdin=subprocess.DEVNULL)
         except OSError as e:

@@ -1,0 +1,5 @@
+"""``python -m elrun``: the command elrun."""
+
+from ._binary import main
+
+main()
