@@ -21,7 +21,8 @@ type State interface {
 	// Step returns the last committed step; 0 before the first.
 	Step() int64
 	// Save writes the whole state after Step(). Members that have committed the same steps must
-	// write the same bytes.
+	// write the same bytes, or else the State has a method Approximate() bool that returns true: then
+	// a newcomer takes the bytes that most of its donors have, and does not accuse the others.
 	Save(w io.Writer) error
 	// Load replaces the state by a copy that another member saved. After an error the state is
 	// undefined until a later Load has succeeded.

@@ -299,7 +299,7 @@ func (h *heldState) take(ctx context.Context, s *Session, c copying, to int64) (
 	if step := h.state.Step(); step != to {
 		return nil, abort(s, fmt.Errorf("the state of %s is of step %d, not %d", s.View.Members[c.from].ID.Short(), step, to))
 	}
-	r := &event.Resync{Who: s.View.Members[s.Rank].ID.Short(), Reason: fmt.Sprintf("was at step %d, others at %d", from, to),
+	r := &event.Resync{Void: from < 0, Who: s.View.Members[s.Rank].ID.Short(), Reason: fmt.Sprintf("was at step %d, others at %d", from, to),
 		Bytes: int64(moved), MS: milliseconds(time.Since(begun))}
 	if from == to {
 		r.Began, r.Reason = true, "its state differed from the others' state"

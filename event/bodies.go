@@ -201,6 +201,7 @@ type Resync struct {
 	Bytes int64   `json:"bytes"`
 	MS    float64 `json:"ms"`              // duration of the copy
 	Began bool    `json:"began,omitempty"` // the peer had another state than the others before its first step
+	Void  bool    `json:"void,omitempty"`  // the peer had dropped its state, for a reason that another event has
 }
 
 // Name returns "resync".

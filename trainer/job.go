@@ -17,6 +17,7 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer/internal/audit"
+	"github.com/elrun/elrun/trainer/internal/level"
 )
 
 // job is this peer's part in a run: it goes from session to session and tries one step after the
@@ -37,7 +38,8 @@ type job struct {
 	saver     *saver
 	timings   stepTimings // measurements of the steps of this session
 	// resyncs counts how often this peer has taken the state of the others after a divergence.
-	resyncs int
+	resyncs  int
+	leveling level.Level
 }
 
 // Run trains model on all peers of group until the training is complete according to cfg, and
@@ -153,6 +155,12 @@ func (j *job) superseded(by int64, whole bool) {
 
 // advanced opens the step after o; it implements observer.
 func (j *job) advanced(was, o outcome) {
+	if reason, large := j.leveling.Compare(j.state.replicated(), func(i int) string { return j.state.params[i].Name }, o.Step); reason != "" {
+		if large {
+			j.resyncs++
+		}
+		j.group.Sessions().Emit(o.Epoch, o.Step, event.Resync{Who: j.group.Self().ID.Short(), Reason: reason})
+	}
 	j.reporter.advance(was, o)
 	j.step.advance(o)
 }
@@ -448,15 +456,19 @@ func (j *job) agree(s *elastic.Session, states []fingerprint) error {
 	if !slices.Contains(wrong, s.Rank) {
 		return fmt.Errorf("%w: %w", errNextSession, err)
 	}
-	j.resyncs++
-	if j.resyncs > mostResyncs {
+	if j.resyncs == mostResyncs {
 		j.group.Leave()
 		return fmt.Errorf("took over the state of the others %d times already: check the memory of this host: %w", mostResyncs, err)
 	}
+	if j.state.inexact {
+		j.leveling.Keep(j.state.replicated())
+	} else {
+		j.resyncs++
+		j.group.Sessions().Emit(s.View.Epoch, j.state.committed(), event.Resync{Who: s.View.Members[s.Rank].ID.Short(),
+			Reason: fmt.Sprintf("has %v, the others have %v", states[s.Rank], right)})
+		j.cfg.Hooks.log("this peer's parameters differ from the others', so it copies theirs: %v", err)
+	}
 	j.state.invalidate() // also drops the contribution that was computed from the bad state
-	j.group.Sessions().Emit(s.View.Epoch, j.state.committed(), event.Resync{Who: s.View.Members[s.Rank].ID.Short(),
-		Reason: fmt.Sprintf("has %v, the others have %v", states[s.Rank], right)})
-	j.cfg.Hooks.log("this peer's parameters differ from the others', so it copies theirs: %v", err)
 	return fmt.Errorf("%w: %w", errNextSession, err)
 }
 
@@ -488,6 +500,7 @@ func (j *job) end(ctx context.Context, s *elastic.Session) error {
 	// No rank leaves before that confirmation, because a member, or a newcomer of a later view, may
 	// still need a copy of the state.
 	mine := idleReport(j.state)
+	mine.digest = j.state.digest() // all end with the same parameters
 	j.step.audits.tell(&mine)
 	reports, err := j.step.reducer.exchangeReports(ctx, s, mine)
 	if err == nil {

@@ -94,7 +94,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 		return nil, err
 	}
 	o.state = newState(o.plan, cfg, l.params, grads, scale)
-	o.state.updater = m.Updater
+	o.state.updater, o.state.inexact = m.Updater, m.Updater != nil && !cfg.Gradients.Exact
 	o.reducer = reducer{layout: l, bucketBytes: cfg.Gradients.BucketBytes, sums: o.own.sums, coded: coded, log: cfg.Hooks.log}
 	o.reducer.links.bytes = o.reducer.bytes()
 	o.balance = balance{plan: o.plan, most: cfg.Balancing.MaxShare, pipelined: cfg.Gradients.Delay}
@@ -142,7 +142,11 @@ func (o *openStep) entry(s *elastic.Session) resumeReport {
 		o.reopen()
 		o.own.owner = id
 	}
-	return resumeReport{state: fingerprint{o.state.committed(), o.state.digest()}, attempt: o.own.attempt, held: o.own.held,
+	digest := o.state.dueDigest()
+	if !o.state.inexact {
+		digest = o.state.digest()
+	}
+	return resumeReport{state: fingerprint{o.state.committed(), digest}, attempt: o.own.attempt, held: o.own.held,
 		exponents: o.own.scale.Exponents(), speed: o.balance.speed(), most: o.balance.most, links: o.reducer.links.row(s.View), accusing: o.audits.accusation()}
 }
 

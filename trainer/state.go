@@ -13,6 +13,7 @@ import (
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/internal/growth"
 	"github.com/elrun/elrun/trainer/internal/ledger"
+	"github.com/elrun/elrun/trainer/internal/level"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -37,8 +38,10 @@ type state struct {
 	digested uint64 // cached digest of the parameters; 0 if not computed
 	// observer is notified of the transitions of the state.
 	observer observer
-	// updater replaces the optimizer; nil without one.
+	// updater replaces the optimizer; nil without one. inexact means that it may round differently at
+	// other members (package level).
 	updater optim.Updater
+	inexact bool
 }
 
 // observer is notified of the state's transitions, because reports and the contribution to the
@@ -402,16 +405,22 @@ func (s *state) check(h header) (exact.Scale, error) {
 // digest returns the digest of the parameters after the last committed step, and caches it.
 func (s *state) digest() uint64 {
 	if s.digested == 0 {
-		s.digested = digestOf(s.undo.vectors()[:len(s.params)])
+		s.digested = digestOf(s.replicated())
 	}
 	return s.digested
 }
+
+// replicated returns the parameters after the last committed step.
+func (s *state) replicated() [][]float32 { return s.undo.vectors()[:len(s.params)] }
+
+// Approximate implements elastic.State's optional method.
+func (s *state) Approximate() bool { return s.inexact }
 
 // dueDigest returns the digest after the last committed step if that step's digest is due
 // (digestDue); otherwise 0.
 func (s *state) dueDigest() uint64 {
 	// A digest reads all parameters, which would take longer than the step of a large model.
-	if !digestDue(s.committed(), s.params) {
+	if s.inexact && s.committed()%level.Every != 0 || !s.inexact && !digestDue(s.committed(), s.params) {
 		return 0
 	}
 	return s.digest()

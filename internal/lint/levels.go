@@ -64,7 +64,7 @@ func libraries() []layer {
 		{"level 4, below data files", []string{"trainer/internal/mmap"}},
 		// The ledger of contributed microbatches, the audit of contributions, and the growth of the
 		// batch; above, how microbatches change their owner.
-		{"level 4, below the training loop", []string{"trainer/internal/ledger", "trainer/internal/audit", "trainer/internal/growth"}},
+		{"level 4, below the training loop", []string{"trainer/internal/ledger", "trainer/internal/audit", "trainer/internal/growth", "trainer/internal/level"}},
 		{"level 4, above the ledger", []string{"trainer/internal/steal"}},
 		// Parts of the training loop: optimisers and schedules, data files, exact sums,
 		// checkpoints.
@@ -157,7 +157,7 @@ func bans() []ban {
 		{
 			// Without clock, network and randomness, the same inputs give the same decisions at
 			// every rank, and in every replay of a test.
-			Packages: []string{"dtype", "elastic/member", "transport/internal/wire", "loadbal", "internal/apportion", "trainer/internal/ledger", "trainer/internal/steal", "trainer/internal/growth", "ring"},
+			Packages: []string{"dtype", "elastic/member", "transport/internal/wire", "loadbal", "internal/apportion", "trainer/internal/ledger", "trainer/internal/steal", "trainer/internal/growth", "trainer/internal/level", "ring"},
 			Imports:  []string{"net/...", "os/...", "syscall", "time", "log/...", "math/rand/..."},
 			Instead:  "this package is pure: take what you need as an argument and return what is to be done; the caller has the clock, the network and the randomness",
 		},

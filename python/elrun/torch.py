@@ -124,6 +124,7 @@ class Job:
         self._indices: list[int] | None = None  # samples of the iteration; None between iterations
         self._replay = False  # the step was computed by others
         self._applying = False  # the loop updates the parameters
+        self._updated = 0  # the last step of which the loop has updated them
         self._point: dict[str, Any] | None = None  # the end of an epoch
         self._stop = False
         self._began = self._over = False
@@ -198,8 +199,10 @@ class Job:
             else:
                 return f
 
-    def _saved(self) -> dict[str, Any]:
-        return {"state": [s.state_dict() for s in self.state], "rest": [t.detach() for _, t in self._rest]}
+    def _saved(self) -> Any:
+        # Equal states must have equal bytes.
+        saved = {"step": self._updated, "state": [s.state_dict() for s in self.state], "rest": [t.detach() for _, t in self._rest]}
+        return _canonical(saved)
 
     def _load(self, payload: bytes) -> None:
         # The bytes come from another peer: they must not be able to run code.
@@ -209,7 +212,10 @@ class Job:
                 f"the job has the state of {len(saved['state'])} objects, and this script {len(self.state)}: start the same script"
             )
         for s, d in zip(self.state, saved["state"]):
+            if self._updated and saved["step"] == self._updated:
+                _compare(s, d, self._updated)
             s.load_state_dict(d)
+        self._updated = saved["step"]
         with torch.no_grad():
             for (_, t), v in zip(self._rest, saved["rest"]):
                 t.copy_(v)
@@ -329,7 +335,7 @@ class Job:
     def _applied(self) -> None:
         """Tells the sidecar that the loop has updated the parameters."""
         if self._applying:
-            self._applying = False
+            self._applying, self._updated = False, self.step
             self._link.send(_link.APPLIED)
 
     def backward(self, loss: torch.Tensor) -> bool:
@@ -512,6 +518,27 @@ def _interval(every: int | str | None) -> dict[str, Any]:
     if m is None:
         raise Error(f"every={every!r}: want a number of steps, or a time such as '30s', '10m' or '1h'")
     return {"Every": float(m[1]) * {"s": 1, "m": 60, "h": 3600}[m[2]]}
+
+
+def _canonical(value: Any) -> Any:
+    """A copy of containers of which equal ones have equal pickles, which depend on who shares a text or a tuple with whom."""
+    if isinstance(value, dict):
+        return {_canonical(k): _canonical(v) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_canonical(v) for v in value)
+    return sys.intern(value) if type(value) is str else value
+
+
+def _compare(own: Any, state: dict[str, Any], step: int) -> None:
+    """Raises if an optimizer here has other settings than the others' after the same step."""
+    for mine, theirs in zip(getattr(own, "param_groups", ()), state.get("param_groups", ())):
+        for name, value in mine.items():
+            other = theirs.get(name)
+            if isinstance(value, (int, float)) and isinstance(other, (int, float)) and value != other:
+                raise Error(
+                    f"{name} of {type(own).__name__} was {value:.6g} at this peer and {other:.6g} at others after step {step}: "
+                    "decide alike at all peers, by job.loss or job.sum"
+                )
 
 
 def _describe(optimizer: Any) -> str:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 ELRUN = os.environ["ELRUN"]
 HERE = Path(__file__).parent
@@ -108,6 +109,33 @@ def test_plain_with_a_kill(tmp_path: Path) -> None:
     assert p.returncode == 0, out
     assert len(ends(out)) == 2 and len(set(ends(out))) == 1, out
     assert "killed by signal 9" in out
+
+
+@pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="this processor has one set of kernels")
+def test_unequal_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPABILITIES", "default,avx2,default,avx2")
+    ready, imported, name = tmp_path / "ready", tmp_path / "imported", f"uneven{os.getpid()}"
+    # Step 5 waits for the newcomer's import of torch.
+    p = start("--epochs", "26", "--ready", str(ready), "--hold", str(imported), n=4, extra=("--name", name))
+    wait_for(ready, p)
+    os.kill(programs_of(p)[3], signal.SIGKILL)
+    env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    program = [sys.executable, str(HERE / "train.py"), "--epochs", "26", "--imported", str(imported)]
+    join = [ELRUN, "join", "-n", "1", "--name", name, *program]
+    late = subprocess.run(join, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False)
+    out = finish(p)
+    assert p.returncode == 0, out
+    hashes = ends(out) + ends(late.stdout)
+    assert len(hashes) >= 3 and len(set(hashes)) == 1, out + late.stdout
+    assert "rounds updates differently" in out and "wrong state" not in out + late.stdout, out
+
+
+def test_own_decisions_are_found() -> None:
+    p = start("--epochs", "26", "--plateau", n=2)
+    out = finish(p)
+    assert p.returncode == 0, out  # the other peer finishes
+    assert re.search(r"elrun.Error: lr of Adam was \S+ at this peer and \S+ at others after step 100: decide alike", out), out
+    assert len(ends(out)) == 1, out
 
 
 def test_resume_with_another_number(alone: str, tmp_path: Path) -> None:

@@ -11,6 +11,10 @@ import os
 import sys
 import time
 
+if "CAPABILITIES" in os.environ:  # of each peer
+    capabilities = os.environ["CAPABILITIES"].split(",")
+    os.environ["ATEN_CPU_CAPABILITY"] = capabilities[int(os.environ.get("ELRUN_INDEX", "0")) % len(capabilities)]
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -28,6 +32,7 @@ parser.add_argument("--ready", default="")  # a file to make at step 3
 parser.add_argument("--imported", default="")  # a file to make now, when torch is imported
 parser.add_argument("--hold", default="")  # a file to wait for at step 5
 parser.add_argument("--again", action="store_true")  # a second job at the end
+parser.add_argument("--plateau", action="store_true")  # a learning rate by the loss of this peer alone
 args = parser.parse_args()
 if args.imported:
     open(args.imported, "w").close()
@@ -66,6 +71,8 @@ for _ in job.epochs(args.epochs):
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         opt.step()
         sched.step()
+        if args.plateau:
+            opt.param_groups[0]["lr"] = 0.01 * loss.item()
     net.eval()
     right = n = 0
     with torch.no_grad():

@@ -66,6 +66,12 @@ func (m *MembershipLog) formatOther(e event.Event) string {
 			return fmt.Sprintf("%s began with another state than the others and has copied theirs (%s in %.0f ms), and so has every peer that differed: give all the same seed",
 				m.describe(b.Who), size(b.Bytes), b.MS)
 		}
+		switch {
+		case b.Void:
+			return ""
+		case b.Bytes == 0:
+			return fmt.Sprintf("%s copies the state of the others: %s", m.describe(b.Who), b.Reason)
+		}
 		return fmt.Sprintf("%s has copied %s from the others in %.0f ms%s",
 			m.describe(b.Who), size(b.Bytes), b.MS, inBrackets(b.Reason))
 	case event.Forged:
