@@ -14,13 +14,12 @@ import os
 import random
 import re
 import struct
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import default_collate
 
 from . import Error, Left, Lost, NotFinite, Quorum, __version__, _link
 from ._loader import Loader, fetch, units
@@ -193,6 +192,9 @@ class Job:
             elif f.kind == _link.LOAD:
                 self._load(f.payload)
                 self._link.send(_link.LOADED)
+            elif f.kind == _link.AHEAD:
+                if self._loader is not None:
+                    self._loader.ahead(f)
             elif f.kind == _link.END:
                 self._end(json.loads(f.payload))
                 return f
@@ -231,6 +233,8 @@ class Job:
         """The sidecar has ended the training: return, or raise what it says."""
         self._link.ended()
         self._link.close()
+        if self._loader is not None:
+            self._loader.close()
         self._over, self.result = True, end.get("Result")
         kind, text = end["Class"], end["Error"]
         if kind in ("left", "late"):
@@ -250,18 +254,46 @@ class Job:
         batch_size: int,
         *,
         microbatch: int = 16,
+        shuffle: bool | None = None,
+        sampler: Any = None,
+        batch_sampler: Any = None,
+        num_workers: int = 0,
         collate_fn: Any = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Any = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = True,
+        pin_memory_device: str = "",
+        in_order: bool = True,
     ) -> Loader:
-        """The training set: iterating over it yields this peer's part of each step. batch_size is that of all peers."""
+        """The training set: iterating over it yields this peer's part of each step. batch_size is that of all peers.
+
+        The arguments are those of a DataLoader. Those that would change which samples a step has raise an Error. Workers
+        live as long as the job, and load what the rest of this step and the next step need, whatever prefetch_factor says.
+        There is no memory to pin without a GPU.
+        """
         if self._loader is not None:
             raise Error("Job.loader was called twice: a job has one training set; use Job.part for evaluation")
-        if isinstance(dataset, IterableDataset):
-            raise Error("an IterableDataset has no indices, so samples could be lost or repeated: use a map-style dataset")
-        if len(dataset) < 1 or batch_size < 1 or microbatch < 1:
-            raise Error(
-                f"loader of {len(dataset)} samples, batch_size {batch_size}, microbatch {microbatch}: want at least 1 of each"
-            )
-        self._loader = Loader(self, dataset, batch_size, min(microbatch, batch_size), collate_fn)
+        self._loader = Loader(
+            self,
+            dataset,
+            batch_size,
+            microbatch=microbatch,
+            shuffle=shuffle,
+            sampler=sampler,
+            batch_sampler=batch_sampler,
+            num_workers=num_workers,
+            collate_fn=collate_fn,
+            drop_last=drop_last,
+            timeout=timeout,
+            worker_init_fn=worker_init_fn,
+            multiprocessing_context=multiprocessing_context,
+            generator=generator,
+        )
         return self._loader
 
     def epochs(self, n: int) -> Iterator[int]:
@@ -302,31 +334,30 @@ class Job:
             "Release": __version__,
             "Params": [{"Name": s.name, "Shape": list(s.tensor.shape) or [1], "Offset": s.offset} for s in self._slots],
             "Grads": [s.grad_offset for s in self._slots],
-            "Samples": len(loader.dataset),
             "Batch": loader.batch_size,
             "Microbatch": loader.microbatch,
             "Passes": passes,
             "Settings": self._settings,
             **self._options,
+            **loader.start(),
         }
         self._link.joined = True
         self._link.send(_link.HELLO, payload=json.dumps(hello).encode())
 
-    def _begin(self, f: _link.Frame) -> list[int]:
-        """Begins an iteration, for WORK or APPLY, and returns the indices of its samples."""
+    def _begin(self, f: _link.Frame) -> list[list[int]]:
+        """Begins an iteration, for WORK or APPLY, and returns its microbatches."""
         self.step, self._replay = f.a, f.kind == _link.APPLY
         if self._replay:
             # The step was computed by others: the loop runs with stand-ins, so that it updates the parameters.
             self._news(f)
-            indices = list(range(min(2, len(self._loader.dataset))))  # type: ignore[union-attr]
+            microbatches = [list(range(min(2, len(self._loader.dataset))))]  # type: ignore[union-attr]
             self._random = (torch.get_rng_state(), random.getstate())
         else:
-            indices = [i for unit in units(f.payload) for i in unit]
+            microbatches = units(f.payload)
         for s in self._buffers:
             s.old = s.tensor.clone()
-        self._indices = indices
-        _seed(self._seed, self.step, indices[0])
-        return indices
+        self._indices = [i for m in microbatches for i in m]
+        return microbatches
 
     def _news(self, f: _link.Frame) -> None:
         news = json.loads(f.payload)
@@ -545,16 +576,6 @@ def _describe(optimizer: Any) -> str:
     """The hyperparameters of an optimizer."""
     groups = [{k: v for k, v in g.items() if k not in ("params", "initial_lr")} for g in optimizer.param_groups]
     return str(groups)
-
-
-def _seed(seed: int, step: int, first: int) -> None:
-    """Sets the random numbers of an iteration, which do not depend on the peer that computes it."""
-    mixed = int.from_bytes(hashlib.blake2b(f"{seed} {step} {first}".encode(), digest_size=7).digest(), "little")
-    torch.manual_seed(mixed)
-    random.seed(mixed)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(mixed % (1 << 32))
 
 
 def _probe() -> str:
