@@ -51,7 +51,7 @@ func (s *sidecarCommand) Run(ctx context.Context, t *terminal) error {
 	_ = file.Close() // the mapping stays
 	open := func(ctx context.Context) (*elastic.Group, error) { return launch.InitFor(ctx, sidecar) }
 	log := func(line string) { fmt.Fprintln(t.stderr, "elrun:", line) }
-	peer := remote.Peer{Open: open, Ending: sidecar.Close, Computing: sidecar.Computing, Fail: sidecar.Fail, Log: log, Release: release}
+	peer := remote.Peer{Open: open, Ending: sidecar.Close, Computing: sidecar.Computing, Busy: sidecar.Busy, Fail: sidecar.Fail, Log: log, Release: release}
 	if err := remote.Serve(ctx, conn, memory, peer); err != nil {
 		return exitStatus(statusFailed)
 	}

@@ -43,7 +43,8 @@ _HEAD = struct.Struct("<B7xQqd")
     LEAVE,
     FAIL,
     AHEAD,
-) = range(1, 18)
+    BUSY,
+) = range(1, 19)
 
 
 # What a launcher sets for its peers.

@@ -6,6 +6,7 @@ Job replaces three things of a training script: the DataLoader (Job.loader), the
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import io
@@ -127,6 +128,7 @@ class Job:
         self._point: dict[str, Any] | None = None  # the end of an epoch
         self._stop = False
         self._began = self._over = False
+        self._reasons: list[str] = []  # of busy, the last one inside the others
 
     # Memory.
 
@@ -483,6 +485,24 @@ class Job:
             sums += memoryview(f.payload).cast("d").tolist()
         back = [int(s) if isinstance(x, int) else s for x, s in zip(numbers, sums)]
         return back[0] if len(back) == 1 else tuple(back)
+
+    @contextlib.contextmanager
+    def busy(self, what: str) -> Iterator[None]:
+        """Makes the other peers wait in a with block for something long that uses no processor: `with job.busy("download")`.
+
+        Without it a peer for which the others have waited for half a minute, and which does not compute, is put out.
+        """
+        self._reasons.append(what)
+        self._tell_busy()
+        try:
+            yield
+        finally:
+            self._reasons.pop()
+            self._tell_busy()
+
+    def _tell_busy(self) -> None:
+        if not self._over:
+            self._link.send(_link.BUSY, payload="".join(self._reasons[-1:]).encode()[:100])
 
     def stop(self) -> None:
         """Ends the training after this epoch, at all peers. All peers must decide alike: decide by job.sum or job.loss."""

@@ -257,3 +257,17 @@ def test_many_jobs_leave_nothing() -> None:
     first = one()
     assert {one() for _ in range(5)} == {first}
     assert signal.getsignal(signal.SIGTERM) == handler
+
+
+def test_busy_in_an_iteration_and_before(t: Training) -> None:
+    with t.job.busy("before"):
+        pass
+    for _ in t.job.epochs(1):
+        for x, y in t.loader:
+            with t.job.busy("download"), t.job.busy("unpack"):
+                pass
+            t.step(x, y)
+        with t.job.busy("evaluation"):
+            pass
+    with t.job.busy("after the end"):
+        pass

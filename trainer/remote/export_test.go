@@ -24,6 +24,7 @@ const (
 	Leave   = kindLeave
 	Fail    = kindFail
 	Ahead   = kindAhead
+	Busy    = kindBusy
 )
 
 // Kind is the kind of a frame.

@@ -34,12 +34,13 @@ const (
 	kindLeave                   // program
 	kindFail                    // program: payload the text of its error
 	kindAhead                   // sidecar: a a step, payload microbatches that follow
-	lastKind    = kindAhead
+	kindBusy                    // program: payload what it is busy with, empty if with nothing any more
+	lastKind    = kindBusy
 )
 
 // String returns the name of the kind, as documented.
 func (k kind) String() string {
-	names := []string{"HELLO", "WORK", "DONE", "APPLY", "APPLIED", "SAVE", "BLOB", "LOAD", "LOADED", "POINT", "PART", "SUM", "GOON", "END", "LEAVE", "FAIL", "AHEAD"}
+	names := []string{"HELLO", "WORK", "DONE", "APPLY", "APPLIED", "SAVE", "BLOB", "LOAD", "LOADED", "POINT", "PART", "SUM", "GOON", "END", "LEAVE", "FAIL", "AHEAD", "BUSY"}
 	if k < 1 || k > lastKind {
 		return fmt.Sprintf("frame %d", uint8(k))
 	}
@@ -111,9 +112,12 @@ var ErrGone = errors.New("the program has ended")
 type link struct {
 	conn   io.ReadWriter
 	frames chan frame
-	// leave is called for LEAVE, fail with the reason when the program has failed or is gone.
+	// leave is called for LEAVE, fail with the reason when the program has failed or is gone, busy with the
+	// text of BUSY, and waits around each wait for the program.
 	leave func()
 	fail  func(error)
+	busy  func(what string)
+	waits func() (done func())
 
 	sending sync.Mutex
 }
@@ -143,6 +147,9 @@ func (l *link) read(ctx context.Context) {
 		case f.kind == kindFail:
 			l.fail(failure(f.payload))
 			continue
+		case f.kind == kindBusy:
+			l.busy(string(f.payload))
+			continue
 		}
 		select {
 		case l.frames <- f:
@@ -169,6 +176,7 @@ func (l *link) send(f frame) error {
 // receive returns the next frame, which must have one of the kinds. doing says for an error what the
 // sidecar waits for.
 func (l *link) receive(ctx context.Context, doing string, kinds ...kind) (frame, error) {
+	defer l.waits()()
 	select {
 	case f := <-l.frames:
 		if !slices.Contains(kinds, f.kind) {

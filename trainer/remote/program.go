@@ -20,9 +20,11 @@ type Peer struct {
 	// Ending is called when the training has ended, before the group is closed: from then on the end
 	// of the program is no death. It may be nil.
 	Ending func()
-	// Computing is called when the program begins to compute, and done when it has answered; Fail with
-	// the text of its error. Both may be nil.
+	// Computing is called when Serve begins to wait for an answer of the program, and done when it has
+	// it. Busy is called with what the program says that it is busy with, and done when it is no longer;
+	// Fail with the text of its error. They may be nil.
 	Computing func() (done func())
+	Busy      func(what string) (done func())
 	Fail      func(text string)
 	// Log is called with lines for people; it may be nil.
 	Log func(line string)
@@ -41,7 +43,11 @@ func Serve(ctx context.Context, conn io.ReadWriter, memory []byte, peer Peer) er
 	if peer.Computing == nil {
 		peer.Computing = func() func() { return func() {} }
 	}
-	p := &program{memory: memory, computing: peer.Computing}
+	if peer.Busy == nil {
+		peer.Busy = func(string) func() { return func() {} }
+	}
+	p := &program{memory: memory}
+	idle := func() {} // ends what the program is busy with
 	// A program that asks to leave before it is in a group ends at once.
 	leave := make(chan struct{}, 1)
 	p.link = &link{conn: conn, frames: make(chan frame), leave: func() {
@@ -54,7 +60,13 @@ func Serve(ctx context.Context, conn io.ReadWriter, memory []byte, peer Peer) er
 			peer.Fail(string(text))
 		}
 		cancel(err)
-	}}
+	}, busy: func(what string) {
+		idle()
+		idle = func() {}
+		if what != "" {
+			idle = peer.Busy(what)
+		}
+	}, waits: peer.Computing}
 	go p.link.read(ctx)
 	err := p.serve(ctx, peer, leave)
 	if cause := context.Cause(ctx); cause != nil {
@@ -72,13 +84,11 @@ func Serve(ctx context.Context, conn io.ReadWriter, memory []byte, peer Peer) er
 type program struct {
 	link   *link
 	memory []byte
-	// computing is Peer.Computing.
-	computing func() (done func())
-	ctx       context.Context // of Serve, for calls of package trainer that have no context
-	grads     [][]float32
-	coming    []frame // AHEAD, for before the next WORK
-	result    *trainer.Result
-	point     evaluations
+	ctx    context.Context // of Serve, for calls of package trainer that have no context
+	grads  [][]float32
+	coming []frame // AHEAD, for before the next WORK
+	result *trainer.Result
+	point  evaluations
 }
 
 // serve joins the group and trains. It takes part until the end of the job.
@@ -139,7 +149,6 @@ func (p *program) serve(ctx context.Context, peer Peer, leave <-chan struct{}) (
 // gradient lets the program add the gradients of a batch.
 func (p *program) gradient(b *trainer.Batch) (float64, error) {
 	b.Grad(0) // from here on the memory of the gradients is free
-	defer p.computing()()
 	for _, f := range p.coming {
 		if err := p.link.send(f); err != nil {
 			return 0, err
@@ -183,7 +192,6 @@ func (p *program) Apply(c optim.Commit, mean [][]float32) error {
 	if err != nil {
 		return fmt.Errorf("describe step %d: %w", c.Step, err)
 	}
-	defer p.computing()()
 	_, err = p.link.ask(p.ctx, frame{kind: kindApply, a: c.Step, payload: news}, kindApplied)
 	return err
 }

@@ -269,7 +269,7 @@ func jobOf(t *testing.T, n int, exactly bool, change func(s *script, index int),
 			defer kill()
 			ending := context.AfterFunc(ctx, kill)
 			err := remote.Serve(alive, sidecar, s.memory, remote.Peer{Open: func(context.Context) (*elastic.Group, error) { return g, nil }, Ending: func() { ending() },
-				Fail: func(text string) { s.told = text }})
+				Busy: g.Busy, Fail: func(text string) { s.told = text }})
 			_ = sidecar.Close()
 			running.Wait()
 			if s.fail != "" && err != nil && strings.Contains(err.Error(), s.fail) {
@@ -520,5 +520,33 @@ func TestAProgramIsGone(t *testing.T) {
 			t.Errorf("error %v after % x", err, sent)
 		}
 		_, _ = sidecar.Close(), program.Close()
+	}
+}
+
+// A program that is busy for long keeps its place in an evaluation, and in a step if it says so.
+func TestABusyProgramKeepsItsPlace(t *testing.T) {
+	for _, kind := range []remote.Kind{remote.Work, remote.AtPoint} {
+		for _, says := range []bool{true, false} {
+			all := jobOf(t, 3, false, func(s *script, index int) {
+				if index != 1 {
+					return
+				}
+				n := 0
+				s.on[kind] = func() {
+					if n++; n != 2 {
+						return
+					}
+					if says {
+						_ = s.send(remote.Message{Kind: remote.Busy, Payload: []byte("download")})
+						defer s.send(remote.Message{Kind: remote.Busy})
+					}
+					<-time.After(100 * time.Second)
+				}
+			}, nil)
+			checkFinished(t, fmt.Sprintf("%v, says %t", kind, says), all)
+			if out := all[1].last.Class != ""; out != (!says && kind == remote.Work) {
+				t.Errorf("%v, says %t: ended with %+v", kind, says, all[1].last)
+			}
+		}
 	}
 }
