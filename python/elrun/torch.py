@@ -15,6 +15,7 @@ import os
 import random
 import re
 import struct
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
