@@ -38,8 +38,8 @@ type accumulator interface {
 	// mean turns the reduced sums of all ranks into the mean gradient, in the staging buffer. In
 	// parameter i only the first left(i) elements are still sums; the others are means already.
 	// fits is false if the step has to be computed again. scale is the scale of the next step, or
-	// of the next attempt if fits is false.
-	mean(samples int64, left func(i int) int) (scale exact.Scale, fits bool)
+	// of the next attempt if fits is false. divisor is what the sums are divided by.
+	mean(divisor float64, left func(i int) int) (scale exact.Scale, fits bool)
 }
 
 // sink receives the gradients of one call of the model. The gradients are in the contribution once
@@ -155,19 +155,19 @@ func (f *floatAccumulator) fault() fault { return f.bad }
 // square implements accumulator.
 func (f *floatAccumulator) square() float64 { return square(optim.Norm(f.own.views)) }
 
-// mean divides the sums by the number of samples. Every float32 step fits.
-func (f *floatAccumulator) mean(samples int64, left func(i int) int) (exact.Scale, bool) {
+// mean divides the sums. Every float32 step fits.
+func (f *floatAccumulator) mean(divisor float64, left func(i int) int) (exact.Scale, bool) {
 	for i, sum := range f.bufs.staging.views {
-		makeMean(sum[:left(i)], samples)
+		makeMean(sum[:left(i)], divisor)
 	}
 	return exact.Scale{}, true
 }
 
-// makeMean divides a sum by the number of samples.
-func makeMean(sum []float32, samples int64) {
+// makeMean divides a sum.
+func makeMean(sum []float32, divisor float64) {
 	// Every rank computes the same factor and the same products, so the means are equal bit for
 	// bit.
-	factor := float32(1 / float64(samples))
+	factor := float32(1 / divisor)
 	for i := range sum {
 		sum[i] *= factor
 	}
@@ -368,13 +368,13 @@ func (e *exactAccumulator) square() float64 {
 // mean converts the integers to the mean gradient. If the peak of some rank exceeds the range of
 // the scale, integers may have overflowed. Then mean returns false, and the step is computed again
 // with the returned scale.
-func (e *exactAccumulator) mean(samples int64, _ func(i int) int) (exact.Scale, bool) {
+func (e *exactAccumulator) mean(divisor float64, _ func(i int) int) (exact.Scale, bool) {
 	next := e.scale.Next(e.step)
 	if !e.scale.Fits(e.step) {
 		return next, false
 	}
 	for i, sums := range e.parts {
-		e.scale.Mean(i, e.bufs.staging.views[i], sums, samples)
+		e.scale.Mean(i, e.bufs.staging.views[i], sums, divisor)
 	}
 	return next, true
 }

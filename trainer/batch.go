@@ -32,6 +32,8 @@ type Gate struct {
 	Done func(group, param, from int)
 	// Loss adds sum to the loss of a group.
 	Loss func(group int, sum float64)
+	// Weight sets the weight of a group. A nil Weight means that its caller counts samples.
+	Weight func(group int, weight float64)
 	// Err returns the reason why the result of the call will be discarded, or nil if it will be
 	// used.
 	Err func() error
@@ -160,6 +162,23 @@ func (b *Batch) Add(param int, values []float32) {
 func (b *Batch) Loss(sum float64) {
 	if b.gate.Loss != nil {
 		b.gate.Loss(b.group, sum)
+	}
+}
+
+// Weight gives the samples of the Batch a weight, in place of their number: the mean gradient of a
+// step is the sum of all gradients of all peers, divided by the sum of all weights, and its loss
+// likewise. So a model whose loss is a mean over w tokens, say, calls Weight(w), adds the sum over
+// the tokens to Grad, and returns the sum of their losses.
+//
+// The weight is 0, or between 2^-20 and 2^46; anything else, and a NaN, ends the job at this peer. With the weight 0
+// the samples are left out: the model must add nothing to Grad, and their loss is ignored. If all weights
+// of a step are 0, the step leaves parameters and optimizer as they are. A model with several groups
+// gives each a weight. In one step either all calls give a weight or none, apart from the weight 0;
+// otherwise the job ends with ErrWeights. Weights are refused together with Model.Waits,
+// Config.Growth, and Delay and Audit of Config.Gradients.
+func (b *Batch) Weight(weight float64) {
+	if b.gate.Weight != nil {
+		b.gate.Weight(b.group, weight)
 	}
 }
 

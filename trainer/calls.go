@@ -3,6 +3,8 @@ package trainer
 import (
 	"fmt"
 	"time"
+
+	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
 // callsOf divides the microbatches of a peer into as few calls of the model as possible; most
@@ -38,6 +40,8 @@ type call struct {
 
 	sink   sink      // receives the gradients
 	losses []float64 // by group
+	// weights are those that the model has given, by group; nil if it has given none.
+	weights map[int]float64
 	// asked has, by parameter, the length of the prefix for which the model has not waited.
 	asked []int
 	// wrong describes a mistake of the model in its calls of the Batch; nil for none.
@@ -67,7 +71,7 @@ func newCall(m Model, p stepPlan, micros []int, sums accumulator) *call {
 func (c *call) run(m Model) error {
 	c.begun = time.Now()
 	loss, err := m.Gradient(NewBatch(c.groups, Gate{Step: c.step, Microbatches: c.samples, Wait: c.wait, Grad: c.grad, Done: c.done, Loss: c.addLoss,
-		Err: c.err}))
+		Weight: c.weight, Err: c.err}))
 	c.open()
 	if err == nil {
 		err = c.wrong
@@ -140,3 +144,34 @@ func (c *call) done(group, i, from int) {
 
 // addLoss implements Batch.Loss.
 func (c *call) addLoss(group int, sum float64) { c.losses[group] += sum }
+
+// Bounds of a weight other than 0. The sum of weights has the resolution 2^-64, so it is exact to
+// 2^-44 of each weight, and it cannot overflow.
+const (
+	leastWeight = 1.0 / (1 << 20)
+	mostWeight  = 1 << 46
+)
+
+// weight implements Batch.Weight.
+func (c *call) weight(group int, w float64) {
+	if !(w == 0 || w >= leastWeight && w <= mostWeight) { // also for NaN
+		c.wrong = fmt.Errorf("the model called Batch.Weight(%v): want 0, or a number from %.2g to %.2g", w, leastWeight, float64(mostWeight))
+		return
+	}
+	if c.weights == nil {
+		c.weights = make(map[int]float64)
+	}
+	c.weights[group] = w
+}
+
+// weighed returns the weights of the groups of a call that has ended.
+func (c *call) weighed() (w ledger.Weights) {
+	for k, samples := range c.groups {
+		if given, ok := c.weights[k]; ok {
+			w = w.Plus(ledger.WeightOf(given))
+			continue
+		}
+		w = w.Plus(ledger.Count(int64(len(samples))))
+	}
+	return w
+}

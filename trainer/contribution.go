@@ -30,7 +30,12 @@ type contribution struct {
 	held ledger.Set // microbatches in sums
 	// computed has the microbatches that were computed for this attempt at any time.
 	computed ledger.Set
-	samples  int // number of samples in sums
+	samples  int            // number of samples in sums
+	weights  ledger.Weights // of the samples in sums
+	// unweighable is the error of a call that gives a weight; nil if calls may do so.
+	unweighable error
+	// gradScale is Model.GradScale, or 1.
+	gradScale float64
 	// group is the number of the first samples that were added, and groupNorm the squared norm of the sum of
 	// their gradients; 0 if it was not measured.
 	group     int
@@ -45,7 +50,7 @@ type contribution struct {
 // reset empties the contribution, for an attempt at a step of the given number of microbatches.
 // The record of computed microbatches survives if the attempt is the same.
 func (c *contribution) reset(step, attempt int64, scale exact.Scale, microbatches int) {
-	next := contribution{step: step, attempt: attempt, scale: scale, owner: c.owner, sums: c.sums,
+	next := contribution{step: step, attempt: attempt, scale: scale, owner: c.owner, sums: c.sums, unweighable: c.unweighable, gradScale: c.gradScale,
 		held: ledger.NewSet(microbatches), computed: ledger.NewSet(microbatches)}
 	if c.step == step && c.attempt == attempt && c.computed != nil {
 		next.computed, next.compute, next.recomputed = c.computed, c.compute, c.recomputed
@@ -68,6 +73,11 @@ func (c *contribution) take(l *call, err error) error {
 	if err != nil {
 		return fmt.Errorf("microbatches %d: %w", l.micros, err)
 	}
+	w := l.weighed()
+	if w.Differ() && c.unweighable != nil {
+		return c.unweighable
+	}
+	c.weights = c.weights.Plus(w)
 	for i, k := range l.micros {
 		if c.computed.Has(k) {
 			c.recomputed++
@@ -78,7 +88,10 @@ func (c *contribution) take(l *call, err error) error {
 	}
 	// A loss that is not finite is a fault of the contribution. The commit record reports it to all
 	// ranks, which then end the job together.
-	for _, loss := range l.losses {
+	for k, loss := range l.losses {
+		if weight, ok := l.weights[k]; ok && weight == 0 {
+			continue
+		}
 		if !finite(loss) {
 			c.lossFault = true
 			continue
@@ -86,6 +99,16 @@ func (c *contribution) take(l *call, err error) error {
 		c.loss = c.loss.Plus(ledger.SumOf(loss))
 	}
 	return nil
+}
+
+// perSample turns the squared norm of this peer's sums into that of sums in which each sample has the
+// weight 1; 0 if all samples were skipped.
+func (c *contribution) perSample(norm float64) float64 {
+	weight := c.weights.Sum.Float() * c.gradScale
+	if weight == 0 {
+		return 0
+	}
+	return norm * square(float64(c.samples)/weight)
 }
 
 // forget drops the record of computed microbatches, so that computing them again does not count

@@ -97,7 +97,8 @@ package trainer
 //     reduced into a second buffer, in the order in which the model completes them.
 //  5. rankreport.go, openstep.go: when every bucket is reduced, and only then, a small vector with a
 //     report per rank is reduced: the commit record. A complete commit record is the commit of the
-//     step. The mean gradient is the sum divided by the number of samples in the commit record.
+//     step. The mean gradient is the sum divided by the number of samples in the commit record,
+//     or by the sum of the weights that the models have given (Batch.Weight).
 //     Between hosts the next step begins meanwhile, if the model waits for parameters (undolog.go):
 //     parameters are updated as their sums arrive. The first call of the next step waits for each
 //     parameter that it reads, and computes up to its first gradient. Then the open step is finished

@@ -44,7 +44,7 @@ func forwardOf(t *testing.T, gates []chan error, sizes ...int) *forward {
 		}
 	}
 	e.reserve()
-	return &forward{undo: e, sums: sums, values: v.views, samples: 2, broken: always(nil),
+	return &forward{undo: e, sums: sums, values: v.views, divisor: 2, broken: always(nil),
 		apply: func(param, mean []float32, _ [][]float32) {
 			for k, m := range mean {
 				param[k] -= m

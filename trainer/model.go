@@ -97,6 +97,9 @@ type Model struct {
 	// array, and the capacity of the first reaches to the end of the last. The run writes to them
 	// between calls of Gradient.
 	Grads [][]float32
+	// GradScale is the factor by which Gradient multiplies gradients; 0 means 1. The mean gradient is
+	// without it. A power of two does not change how gradients are rounded.
+	GradScale float64
 	// Updater, if set, updates the parameters in place of Config.Optimizer and Config.Schedule, which
 	// must be nil then. It is refused together with Waits, Config.Growth, and Clip, Delay and Audit
 	// of Config.Gradients.
@@ -131,6 +134,14 @@ func (m Model) Accumulate(grad [][]float32, samples []int, done func(param, from
 	return loss + rest, err
 }
 
+// gradScale returns GradScale with its default.
+func (m Model) gradScale() float64 {
+	if m.GradScale == 0 {
+		return 1
+	}
+	return m.GradScale
+}
+
 // check validates the model.
 func (m Model) check() error {
 	if len(m.Params) == 0 {
@@ -141,6 +152,9 @@ func (m Model) check() error {
 	}
 	if m.Grads != nil && len(m.Grads) != len(m.Params) {
 		return fmt.Errorf("trainer: Model.Grads has %d vectors for %d parameters, want one each", len(m.Grads), len(m.Params))
+	}
+	if m.GradScale < 0 || !finite(m.GradScale) {
+		return fmt.Errorf("trainer: Model.GradScale is %v, want a positive number, or 0 for 1", m.GradScale)
 	}
 	if m.MaxSamples < 0 {
 		return fmt.Errorf("trainer: Model.MaxSamples is %d, want 0 or more", m.MaxSamples)

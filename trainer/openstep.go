@@ -93,6 +93,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.own.unweighable, o.own.gradScale = weighable(m, cfg), m.gradScale()
 	o.state = newState(o.plan, cfg, l.params, grads, scale)
 	o.state.updater, o.state.inexact = m.Updater, m.Updater != nil && !cfg.Gradients.Exact
 	o.reducer = reducer{layout: l, bucketBytes: cfg.Gradients.BucketBytes, sums: o.own.sums, coded: coded, log: cfg.Hooks.log}
@@ -112,6 +113,19 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 		Allowed: cfg.Balancing.Steal != StealOff && !m.Whole && cfg.Gradients.Audit == 0 && o.plan.mostMicrobatches() <= steal.Most}
 	o.reducer.words = reportWords
 	return o, nil
+}
+
+// weighable returns an error if a run cannot have weights.
+func weighable(m Model, c Config) error {
+	switch {
+	case c.Gradients.Delay || overlaps(m, c.Gradients):
+		return errors.New("Batch.Weight was called in a run with Model.Waits or Gradients.Delay, which update before all weights are known: leave both out")
+	case c.Gradients.Audit != 0:
+		return errors.New("Batch.Weight was called in a run with Gradients.Audit, which cannot check weights: leave Audit out")
+	case c.Growth != (Growth{}):
+		return errors.New("Batch.Weight was called in a run with Config.Growth, whose noise is that of samples of equal weight: leave Growth out")
+	}
+	return nil
 }
 
 // waitFor waits until woken receives, or for some nanoseconds.
@@ -243,7 +257,7 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 				return err
 			}
 			if o.noise.Due(t.plan.step) && !o.firstOnly() && o.own.samples > 0 && o.own.group == 0 {
-				o.own.group, o.own.groupNorm = o.own.samples, o.own.sums.square()
+				o.own.group, o.own.groupNorm = o.own.samples, o.own.perSample(o.own.sums.square())
 			}
 			return o.retries.begin(ctx, s, t.plan, micros)
 		})
@@ -388,10 +402,10 @@ func (o *openStep) shrinkBatch(p stepPlan, share int, cause error) error {
 // the step.
 func (o *openStep) report() rankReport {
 	mine := idleReport(o.state)
-	mine.samples, mine.loss, mine.fault = int64(o.own.samples), o.own.loss, o.own.fault()
+	mine.samples, mine.weights, mine.loss, mine.fault = int64(o.own.samples), o.own.weights, o.own.loss, o.own.fault()
 	mine.micros, mine.maxShare = o.balance.micros, int64(o.balance.most)
 	if o.noise.Due(o.own.step) {
-		all := o.own.sums.square()
+		all := o.own.perSample(o.own.sums.square())
 		o.norm = math.Sqrt(all) / float64(max(1, o.own.samples))
 		mine.group, mine.groupNorm = int64(o.own.group), o.own.groupNorm
 		switch {
@@ -418,7 +432,7 @@ func (o *openStep) firstMicrobatch() (samples int64, norm float64) {
 		return 0, 0
 	}
 	p := o.plan.step(o.own.step)
-	return int64(p.samplesIn([][2]int{{0, 1}})), square(optim.Norm(own.first))
+	return int64(p.samplesIn([][2]int{{0, 1}})), square(optim.Norm(own.first) / o.own.gradScale)
 }
 
 // conclude commits the step whose commit record is complete, or begins another attempt if the
@@ -428,6 +442,10 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 		return false, err
 	}
 	samples, loss := totals(reports)
+	weights := totalWeights(reports)
+	if weights.Mixed() {
+		return false, fmt.Errorf("%w: some calls of Gradient have called Batch.Weight, and others have not: call it in each, or in none", ErrWeights)
+	}
 	held, err := o.holdings(reports)
 	if err != nil {
 		return false, err
@@ -437,7 +455,16 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 	if want := int64(p.end - p.first); samples != want {
 		return false, fmt.Errorf("peers contributed %d samples, the step has %d", samples, want)
 	}
-	next, fits := o.own.sums.mean(samples, o.state.unmeant)
+	done := outcome{Step: p.step, Attempt: o.own.attempt, Epoch: s.View.Epoch, Peers: len(reports), Samples: samples, Loss: loss}
+	if weights.Differ() {
+		done.Weight = &weights.Sum
+	}
+	// If all samples were skipped, the sums are zero.
+	divisor := o.own.gradScale
+	if w := done.weight(); w > 0 {
+		divisor *= w
+	}
+	next, fits := o.own.sums.mean(divisor, o.state.unmeant)
 	// The peaks are reduced, so all ranks find the same overflow and begin the same attempt.
 	if !fits {
 		o.own.reset(p.step, o.own.attempt+1, next, p.microbatches)
@@ -453,7 +480,6 @@ func (o *openStep) conclude(s *elastic.Session, p stepPlan, reports []rankReport
 	case o.noise.Due(p.step):
 		norm = optim.Norm(mean)
 	}
-	done := outcome{Step: p.step, Attempt: o.own.attempt, Epoch: s.View.Epoch, Peers: len(reports), Samples: samples, Loss: loss}
 	for rank, m := range s.View.Members {
 		done.Shares = append(done.Shares, share{m.ID, held[rank].Ranges()})
 	}
@@ -535,6 +561,18 @@ func totals(reports []rankReport) (samples int64, loss ledger.Sum) {
 	return samples, loss
 }
 
+// totalWeights returns the weights of a step from the reports of all ranks.
+func totalWeights(reports []rankReport) (total ledger.Weights) {
+	for _, r := range reports {
+		w := r.weights
+		if !w.Differ() {
+			w = ledger.Count(r.samples)
+		}
+		total = total.Plus(w)
+	}
+	return total
+}
+
 // advance closes this step if it is the step of the outcome done, and opens the step after done.
 func (o *openStep) advance(done outcome) {
 	if o.own.step == done.Step {
@@ -574,7 +612,7 @@ type forward struct {
 	undo    *undoLog      // the parameters to update
 	sums    *reduction    // reduction of the open step
 	values  [][]float32   // reduced sums, by parameter
-	samples int64         // samples in the sums
+	divisor float64       // of the sums
 	apply   rule          // the optimizer's update
 	broken  func() error  // returns why no more sums will arrive
 	waited  time.Duration // time spent waiting for parameters
@@ -595,7 +633,7 @@ func (f *forward) need(ctx context.Context, i, from int) error {
 	if err := f.sums.waitFor(ctx, i, from, f.undo.left(i)); err != nil {
 		return err
 	}
-	return f.undo.update(i, from, f.values[i], f.samples, f.apply)
+	return f.undo.update(i, from, f.values[i], f.divisor, f.apply)
 }
 
 // another updates one block whose sums have arrived, and reports whether there was one. It tries
@@ -605,7 +643,7 @@ func (f *forward) another() bool {
 	for i := range slices.Backward(f.undo.params) {
 		if end := f.undo.left(i); end > 0 {
 			from := max(0, end-updateBlock)
-			return f.sums.has(i, from, end) && f.undo.update(i, from, f.values[i], f.samples, f.apply) == nil
+			return f.sums.has(i, from, end) && f.undo.update(i, from, f.values[i], f.divisor, f.apply) == nil
 		}
 	}
 	return false
@@ -635,7 +673,7 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 		return
 	}
 	u.reserve()
-	f := forward{undo: u, sums: t.sums, values: mean, samples: int64(t.plan.end - t.plan.first), broken: s.Comm.Err, apply: apply}
+	f := forward{undo: u, sums: t.sums, values: mean, divisor: float64(t.plan.end-t.plan.first) * o.own.gradScale, broken: s.Comm.Err, apply: apply}
 	l := newCall(o.model, next, callsOf(missing, o.together())[0], o.own.sums)
 	l.broken = s.Comm.Err
 	// With a delay the gradient to apply is complete; without one the call waits for each sum.

@@ -179,7 +179,7 @@ func (r *openStep) solo(t *testing.T) {
 		copy(sums.all, sums.own)
 		copy(sums.step, sums.peaks)
 	}
-	next, fits := r.own.sums.mean(int64(r.own.samples), r.state.undo.left)
+	next, fits := r.own.sums.mean(float64(r.own.samples), r.state.undo.left)
 	if !fits {
 		r.own.reset(p.step, r.own.attempt+1, next, p.microbatches)
 		r.solo(t)

@@ -15,14 +15,18 @@ var (
 	// ErrDiverged: this peer's parameters have differed from the parameters of the others
 	// repeatedly, although this peer got the state of the others each time.
 	ErrDiverged = errors.New("peers have diverged")
+	// ErrWeights: in one step some calls of the model have given a weight, and others have not
+	// (Batch.Weight).
+	ErrWeights = errors.New("weights are missing")
 	// ErrNotFinite: a loss or a gradient is infinite or NaN.
 	ErrNotFinite = errors.New("not a finite number")
 )
 
 // rankReport is one rank's part of the commit record of a step.
 type rankReport struct {
-	samples int64      // in the rank's contribution
-	loss    ledger.Sum // sum over samples
+	samples int64          // in the rank's contribution
+	loss    ledger.Sum     // sum over samples
+	weights ledger.Weights // of the samples; it counts only where it differs from their number
 	// micros is the time in which the rank computed its share, in microseconds; 0 if the time does
 	// not show the rank's speed.
 	micros   int64
@@ -66,6 +70,9 @@ const (
 const (
 	flagStale = 1 << iota
 	flagAccuses
+	flagGiven
+	flagSkipped
+	flagCounted
 )
 
 // encode writes the report of rank to a zero commit record with the given number of words a rank,
@@ -79,9 +86,19 @@ func (r rankReport) encode(record []int64, rank, words int) {
 	if r.accuses {
 		flags |= flagAccuses
 	}
+	// Runs with weights have no audits, so weights take the words of audits.
+	nonce, print := r.nonce, r.print
+	if w := r.weights; w.Differ() {
+		nonce, print = uint64(w.Sum.Hi), w.Sum.Lo
+		for i, set := range []bool{w.Given, w.Skipped, w.Counted} {
+			if set {
+				flags |= flagGiven << i
+			}
+		}
+	}
 	own := record[rank*words:][:words]
 	copy(own, []int64{r.samples, r.loss.Hi, int64(r.loss.Lo), r.micros, r.maxShare, int64(math.Float64bits(r.groupNorm)),
-		int64(r.fault), int64(r.digest), r.committed, flags, r.links[0], r.links[1], int64(r.nonce), int64(r.print), r.group})
+		int64(r.fault), int64(r.digest), r.committed, flags, r.links[0], r.links[1], int64(nonce), int64(print), r.group})
 	if words > reportWords {
 		for i, c := range r.stolen.Claims {
 			own[reportWords+i] = c.Word()
@@ -98,6 +115,10 @@ func decodeReports(record []int64, words int) []rankReport {
 		reports[r] = rankReport{samples: w[0], loss: ledger.Sum{Hi: w[1], Lo: uint64(w[2])}, micros: w[3], maxShare: w[4],
 			group: w[14], groupNorm: math.Float64frombits(uint64(w[5])), fault: fault(w[6]), digest: uint64(w[7]), committed: w[8], stale: w[9]&flagStale != 0,
 			accuses: w[9]&flagAccuses != 0, links: linkUpdates{w[10], w[11]}, nonce: uint64(w[12]), print: uint64(w[13])}
+		if v := (ledger.Weights{Given: w[9]&flagGiven != 0, Skipped: w[9]&flagSkipped != 0, Counted: w[9]&flagCounted != 0}); v.Differ() {
+			v.Sum = ledger.Sum{Hi: w[12], Lo: uint64(w[13])}
+			reports[r].weights, reports[r].nonce, reports[r].print = v, 0, 0
+		}
 		if words > reportWords {
 			for i := range reports[r].stolen.Claims {
 				reports[r].stolen.Claims[i] = steal.ClaimOf(w[reportWords+i])

@@ -15,13 +15,19 @@ import (
 
 func anyReport() *rapid.Generator[rankReport] {
 	return rapid.Custom(func(t *rapid.T) rankReport {
-		return rankReport{samples: rapid.Int64().Draw(t, "samples"), loss: ledger.Sum{Hi: rapid.Int64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
+		r := rankReport{samples: rapid.Int64().Draw(t, "samples"), loss: ledger.Sum{Hi: rapid.Int64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 			micros: rapid.Int64().Draw(t, "micros"), maxShare: rapid.Int64().Draw(t, "most"),
 			group: rapid.Int64().Draw(t, "group"), groupNorm: rapid.Float64().Draw(t, "square"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
 			committed: rapid.Int64().Draw(t, "committed"), stale: rapid.Bool().Draw(t, "stale"),
 			links: linkUpdates{rapid.Int64().Draw(t, "links"), rapid.Int64().Draw(t, "more")},
 			nonce: rapid.Uint64().Draw(t, "nonce"), print: rapid.Uint64().Draw(t, "print"), accuses: rapid.Bool().Draw(t, "accuses"),
 			stolen: steal.Report{Print: rapid.Uint64().Draw(t, "held"), Claims: [steal.MaxClaims]steal.Claim{{First: rapid.IntRange(0, steal.Most).Draw(t, "first"), End: steal.Most + 1}, {}, {First: 3, End: 4}}}}
+		// A run with weights has no audits.
+		if w := (ledger.Weights{Given: rapid.Bool().Draw(t, "given"), Skipped: rapid.Bool().Draw(t, "skipped"), Counted: rapid.Bool().Draw(t, "counted")}); w.Differ() {
+			w.Sum = ledger.Sum{Hi: rapid.Int64().Draw(t, "weight"), Lo: rapid.Uint64().Draw(t, "fraction")}
+			r.weights, r.nonce, r.print = w, 0, 0
+		}
+		return r
 	})
 }
 
@@ -97,6 +103,9 @@ func TestTotalsAndStale(t *testing.T) {
 	reports := []rankReport{{samples: 3, loss: ledger.SumOf(0.5)}, {}, {samples: 4, loss: ledger.SumOf(-0.25)}}
 	if samples, loss := totals(reports); samples != 7 || loss.Float() != 0.25 || anyStale(reports) {
 		t.Errorf("%d samples, loss %v, stale %t", samples, loss.Float(), anyStale(reports))
+	}
+	if w := totalWeights(reports); w.Differ() || w.Sum.Float() != 7 || w.Mixed() {
+		t.Errorf("weights %+v", w)
 	}
 	reports[1].stale = true
 	if !anyStale(reports) {

@@ -65,6 +65,9 @@ type outcome struct {
 	Peers   int        // members of that epoch
 	Samples int64      // in the step
 	Loss    ledger.Sum // sum over Samples
+	// Weight is the sum of the weights (Batch.Weight), which replaces Samples in means; nil if no call
+	// of the model has given one.
+	Weight *ledger.Sum `json:",omitempty"`
 	// Shares has the contributions of all members, in rank order; it is empty in a checkpoint of a
 	// stable step.
 	Shares []share
@@ -92,8 +95,24 @@ func (o outcome) share(id elastic.ID) (share, bool) {
 	return share{}, false
 }
 
-// meanLoss returns the loss per sample.
-func (o outcome) meanLoss() float64 { return o.Loss.Float() / float64(o.Samples) }
+// weight returns the sum of the weights: the number of samples if none were given.
+func (o outcome) weight() float64 {
+	if o.Weight != nil {
+		return o.Weight.Float()
+	}
+	return float64(o.Samples)
+}
+
+// meanLoss returns the mean loss over the samples by weight; 0 if all were skipped.
+func (o outcome) meanLoss() float64 {
+	if o.skipped() {
+		return 0
+	}
+	return o.Loss.Float() / o.weight()
+}
+
+// skipped reports whether all samples of the step have the weight 0.
+func (o outcome) skipped() bool { return o.Weight != nil && *o.Weight == ledger.Sum{} }
 
 // check returns an error if o cannot be an outcome of the plan. An outcome comes from another
 // member or a checkpoint, and its step and ranges are used in computations.
@@ -103,6 +122,9 @@ func (o outcome) check(p plan) error {
 	}
 	if o.Step == 0 {
 		return nil
+	}
+	if o.Weight != nil && o.Weight.Hi < 0 {
+		return fmt.Errorf("its outcome of step %d has the weight %v, want 0 or more", o.Step, o.weight())
 	}
 	step := p.step(o.Step)
 	if want := int64(step.end - step.first); o.Samples != want {
@@ -305,8 +327,11 @@ func (s *state) commit(o outcome, next exact.Scale, grown *growth.State) error {
 	if err != nil {
 		return err
 	}
-	if s.updater != nil {
-		if err := s.updater.Apply(optim.Commit{Step: o.Step, Epoch: o.Epoch, Peers: o.Peers, Samples: o.Samples, Loss: o.meanLoss()}, mean); err != nil {
+	if o.skipped() {
+		mean = nil // parameters and optimizer stay as they are
+	} else if s.updater != nil {
+		c := optim.Commit{Step: o.Step, Epoch: o.Epoch, Peers: o.Peers, Samples: o.Samples, Weight: o.weight(), Loss: o.meanLoss()}
+		if err := s.updater.Apply(c, mean); err != nil {
 			s.invalidate()
 			return fmt.Errorf("update the parameters: %w", err)
 		}

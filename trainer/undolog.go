@@ -51,17 +51,17 @@ func (u *undoLog) reserve() {
 	}
 }
 
-// update turns the elements [from:] of the sum of parameter i into the mean over the samples, and
+// update divides the elements [from:] of the sum of parameter i, which makes them the mean, and
 // updates that part of the parameter exactly as commit would. It works in blocks. If the sum of a
 // block is not finite, it returns ErrNotFinite and leaves the block unchanged.
-func (u *undoLog) update(i, from int, sum []float32, samples int64, apply rule) error {
+func (u *undoLog) update(i, from int, sum []float32, divisor float64, apply rule) error {
 	state := make([][]float32, len(u.slots[i]))
 	for end := u.from[i]; end > from; end = u.from[i] {
 		at := max(from, end-updateBlock)
 		if !allFinite(sum[at:end]) {
 			return ErrNotFinite
 		}
-		makeMean(sum[at:end], samples)
+		makeMean(sum[at:end], divisor)
 		u.move(i, at, sum[at:end], apply, state)
 	}
 	return nil

@@ -18,7 +18,7 @@
 //	next := scale.Next(peaks)
 //	if !scale.Fits(peaks) { ... discard sums, compute the step again with next }
 //	for i := range views {
-//		scale.Mean(i, mean[i], sums[i], samples)
+//		scale.Mean(i, mean[i], sums[i], float64(samples))
 //	}
 //	scale = next                                  // the scale of the next step
 //

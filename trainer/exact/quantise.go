@@ -25,14 +25,14 @@ func (s Scale) Add(i int, dst []int32, grad []float32) Peak {
 	return p
 }
 
-// Mean sets dst to sums / 2^exponent / samples for parameter i, computed in float64 and rounded
+// Mean sets dst to sums / 2^exponent / divisor for parameter i, computed in float64 and rounded
 // to float32. The result is the same on every machine. It is infinite only if gradients were at
 // the very end of float32's range. Mean panics if the lengths differ.
-func (s Scale) Mean(i int, dst []float32, sums []int32, samples int64) {
+func (s Scale) Mean(i int, dst []float32, sums []int32, divisor float64) {
 	if len(dst) != len(sums) {
 		panic(fmt.Sprintf("exact: mean: lengths differ: %d sums, %d results", len(sums), len(dst)))
 	}
-	unit := power(-s.exponent(i)) / float64(samples)
+	unit := power(-s.exponent(i)) / divisor
 	for j, v := range sums {
 		dst[j] = float32(float64(v) * unit)
 	}

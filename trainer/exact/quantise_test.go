@@ -218,15 +218,15 @@ func TestMeanAgainstFloat64(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum, samples := rapid.Int32().Draw(t, "sum"), rapid.Int64Range(1, 1<<40).Draw(t, "samples")
+		sum, divisor := rapid.Int32().Draw(t, "sum"), rapid.Float64Range(0x1p-20, 0x1p40).Draw(t, "divisor")
 		got := make([]float32, 1)
-		s.Mean(0, got, []int32{sum}, samples)
-		want := math.Ldexp(float64(sum)/float64(samples), -s.exponent(0))
+		s.Mean(0, got, []int32{sum}, divisor)
+		want := math.Ldexp(float64(sum)/divisor, -s.exponent(0))
 		if math.Abs(want) >= 0x1.ffffffp127 { // rounds to infinity
 			want = math.Copysign(math.Inf(1), want)
 		}
 		if float64(got[0]) != want && math.Abs(float64(got[0])-want) > math.Abs(want)*0x1.001p-24+0x1p-150 {
-			t.Fatalf("mean of %d over %d samples at 2^%d is %v, want %v", sum, samples, s.exponent(0), got[0], want)
+			t.Fatalf("mean of %d divided by %v at 2^%d is %v, want %v", sum, divisor, s.exponent(0), got[0], want)
 		}
 	})
 }
@@ -255,7 +255,7 @@ func TestAccuracy(t *testing.T) {
 	for _, g := range all {
 		s.Add(0, sums, g)
 	}
-	s.Mean(0, got, sums, 16*k)
+	s.Mean(0, got, sums, float64(16*k))
 	for j := range got {
 		// The error of each of k values is at most half a unit, 2^-20 of the largest value.
 		if off := math.Abs(float64(got[j]) - want[j]); off > largest/16*0x1p-19 {

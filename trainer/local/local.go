@@ -152,6 +152,8 @@ func check(m trainer.Model, cfg trainer.Config, c Config) error {
 	switch {
 	case m.Gradient == nil:
 		return errors.New("local: the model has no gradient function: set Model.Gradient")
+	case m.GradScale != 0:
+		return errors.New("local: Model.GradScale is set: leave it out, as local steps apply gradients as they are")
 	case c.Steps < 1:
 		return fmt.Errorf("local: Steps is %d, want 1 or more", c.Steps)
 	case cfg.Samples < 1 || cfg.GlobalBatch < 1 || cfg.Microbatch < 1:

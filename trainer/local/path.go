@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -153,13 +154,18 @@ func (p *path) step(b *trainer.Batch, k, steps int64, samples []int) (loss float
 		return 0, err
 	}
 	clear(p.flat)
+	weighed := false
 	rest, err := p.model.Gradient(trainer.NewBatch([][]int{samples}, trainer.Gate{
-		Step:  b.Step(),
-		Grad:  func(param int) []float32 { return p.grad[param] },
-		Loss:  func(_ int, sum float64) { loss += sum },
-		Err:   b.Err,
-		Yield: b.Yield,
+		Step:   b.Step(),
+		Grad:   func(param int) []float32 { return p.grad[param] },
+		Loss:   func(_ int, sum float64) { loss += sum },
+		Weight: func(int, float64) { weighed = true },
+		Err:    b.Err,
+		Yield:  b.Yield,
 	}))
+	if err == nil && weighed {
+		err = errors.New("the model called Batch.Weight, but local steps count samples: leave the weights out")
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -24,7 +24,8 @@ type Commit struct {
 	Epoch   uint64  // in which the step is committed
 	Peers   int     // that contributed
 	Samples int64   // in the step
-	Loss    float64 // mean over Samples, before the step
+	Weight  float64 // of the samples: their number, or the sum of the weights that the model gave
+	Loss    float64 // mean over the samples by weight, before the step
 }
 
 // External is the Optimizer that stands for an Updater: it has no state, and Update leaves the
