@@ -117,20 +117,34 @@ class Link:
     def _hooks(self) -> None:
         me = weakref.ref(self)
 
+        # A SIGTERM for a child waits until the child has the effect of the signal that it had before the job: Python forgets
+        # a signal whose handler is taken away before it runs.
+        fork = threading.local()
+
+        def before() -> None:
+            link = me()
+            handles = link is not None and not link._closed and link._previous is not None
+            fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]) if handles else None
+
+        def after() -> None:
+            if fork.mask is not None:
+                signal.pthread_sigmask(signal.SIG_SETMASK, fork.mask)
+
         def forked() -> None:
             link = me()
             if link is not None:
                 link._forked()
+            after()
 
-        os.register_at_fork(after_in_child=forked)
+        os.register_at_fork(before=before, after_in_parent=after, after_in_child=forked)
         atexit.register(self._exit)
-        before = sys.excepthook
+        previous = sys.excepthook
 
         def hook(kind, error, trace):  # type: ignore[no-untyped-def]
             link = me()
             if link is not None:
                 link._failure = link._failure or f"{kind.__name__}: {error}".rstrip(": ").split("\n")[0]
-            before(kind, error, trace)
+            previous(kind, error, trace)
 
         sys.excepthook = hook
         self._previous = None

@@ -18,9 +18,9 @@ HERE = Path(__file__).parent
 PATIENCE = 300
 
 
-def start(*args: str, n: int = 0, extra: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+def start(*args: str, n: int = 0, extra: tuple[str, ...] = (), script: str = "train.py") -> subprocess.Popen[str]:
     """Starts the training, alone or as n peers of a job."""
-    program = [sys.executable, str(HERE / "train.py"), *args]
+    program = [sys.executable, str(HERE / script), *args]
     command = [ELRUN, *(["-n", str(n)] if n else []), *extra, *program] if n or extra else program
     env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
