@@ -111,7 +111,7 @@ class Job:
             **_interval(every if checkpoint and every else ("10m" if checkpoint else None)),
         }
         self._settings = [["torch", torch.__version__.split("+")[0]]]
-        self._settings += [[type(s).__name__, _describe(s)] for s in state if hasattr(s, "param_groups")]
+        self._settings += _hyperparameters([s for s in state if hasattr(s, "param_groups")])
         self._settings += [[name, str(value)] for name, value in (settings or {}).items()]
         if exact:
             torch.set_num_threads(1)  # the number of threads is part of the bits
@@ -593,10 +593,17 @@ def _compare(own: Any, state: dict[str, Any], step: int) -> None:
                 )
 
 
-def _describe(optimizer: Any) -> str:
-    """The hyperparameters of an optimizer."""
-    groups = [{k: v for k, v in g.items() if k not in ("params", "initial_lr")} for g in optimizer.param_groups]
-    return str(groups)
+def _hyperparameters(optimizers: list[Any]) -> list[list[str]]:
+    """The hyperparameters of optimizers, each as a setting of its own, so that an error has only the one that differs."""
+    settings = []
+    for i, optimizer in enumerate(optimizers):
+        name = type(optimizer).__name__ + (f" {i + 1}" if len(optimizers) > 1 else "")
+        groups = optimizer.param_groups
+        settings.append([f"the number of parameter groups of {name}", str(len(groups))])
+        for key in sorted({k for g in groups for k in g} - {"params", "initial_lr"}):
+            values = [str(g.get(key)) for g in groups]
+            settings.append([f"{key} of {name}", values[0] if len(set(values)) == 1 else ", ".join(values)])
+    return settings
 
 
 def _probe() -> str:

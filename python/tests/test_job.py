@@ -225,6 +225,14 @@ def test_a_state_comes_back() -> None:
     assert back == state
 
 
+def test_hyperparameters_are_settings() -> None:
+    a, b = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
+    settings = dict(elrun._hyperparameters([torch.optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.5}], lr=0.1)]))
+    assert settings["lr of SGD"] == "0.1, 0.5" and settings["momentum of SGD"] == "0"
+    assert settings["the number of parameter groups of SGD"] == "2"
+    assert len(elrun._hyperparameters([torch.optim.SGD([a]), torch.optim.SGD([b])])) == 2 * (len(settings))
+
+
 def test_a_child_has_no_job(t: Training) -> None:
     read, write = os.pipe()
     pid = os.fork()
