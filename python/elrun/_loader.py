@@ -106,7 +106,9 @@ class Loader:
                 seed_random(job._seed, job.step, microbatches[0][0])
                 yield batch
                 if job._indices is not None:
-                    raise Error(f"step {job.step}: the loop did not call job.backward for a batch: call it in each iteration")
+                    raise Error(
+                        f"step {job.step}: the loop did not call job.backward for a batch: call it in each iteration, or job.skip()"
+                    )
         finally:
             self._active = False
 

@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import io
 import json
+import math
 import os
 import random
 import re
@@ -124,6 +125,11 @@ class Job:
         self._pushed: _link.Frame | None = None  # a frame that came too early
         self._indices: list[int] | None = None  # samples of the iteration; None between iterations
         self._replay = False  # the step was computed by others
+        self._stand_in = 0  # the first sample of the stand-ins for such a step
+        self._replayed: _link.Frame | None = None  # the frame of such a step
+        self._scale = 1.0  # factor of the gradients
+        self._weighs: bool | None = None  # whether calls of backward have a weight; None before the first
+        self._strange = ""  # the samples of a loss that is not finite
         self._applying = False  # the loop updates the parameters
         self._updated = 0  # the last step of which the loop has updated them
         self._point: dict[str, Any] | None = None  # the end of an epoch
@@ -245,7 +251,9 @@ class Job:
         if kind == "quorum":
             raise Quorum(text)
         if kind == "notfinite":
-            raise NotFinite(text)
+            raise NotFinite(text + self._strange)
+        if kind == "weights":
+            raise Error(_MIXED)
         if kind:
             raise Error(text)
 
@@ -332,11 +340,15 @@ class Job:
             raise Error(f"{passes} epochs, want at least 1")
         loader = self._loader
         assert loader is not None
+        # The gradients of a share are those of its part of the mean over the whole batch: a step of few peers must not have
+        # larger ones. A power of two leaves their bits. In exact mode each call has a microbatch, for any number of peers.
+        self._scale = 1.0 if self._exact else 1.0 / (1 << (loader.batch_size - 1).bit_length())
         hello = {
             "Version": _link.VERSION,
             "Release": __version__,
             "Params": [{"Name": s.name, "Shape": list(s.tensor.shape) or [1], "Offset": s.offset} for s in self._slots],
             "Grads": [s.grad_offset for s in self._slots],
+            "GradScale": self._scale,
             "Batch": loader.batch_size,
             "Microbatch": loader.microbatch,
             "Passes": passes,
@@ -353,9 +365,12 @@ class Job:
         if self._replay:
             # The step was computed by others: the loop runs with stand-ins, so that it updates the parameters.
             self._news(f)
-            microbatches = [list(range(min(2, len(self._loader.dataset))))]  # type: ignore[union-attr]
+            self._replayed = f
+            n = len(self._loader.dataset)  # type: ignore[union-attr]
+            microbatches = [[(self._stand_in + i) % n for i in range(min(2, n))]]
             self._random = (torch.get_rng_state(), random.getstate())
         else:
+            self._stand_in = 0
             microbatches = units(f.payload)
         for s in self._buffers:
             s.old = s.tensor.clone()
@@ -372,38 +387,82 @@ class Job:
             self._applying, self._updated = False, self.step
             self._link.send(_link.APPLIED)
 
-    def backward(self, loss: torch.Tensor) -> bool:
+    def backward(self, loss: torch.Tensor, weight: float | torch.Tensor | None = None) -> bool:
         """Computes the gradients of a loss that is the mean over the samples of this iteration.
 
         It returns True when each p.grad is the mean over the whole batch of all peers: update the parameters. After
         False more samples of the step follow: continue with the next iteration.
+
+        If the loss is a mean over something else, such as tokens, weight is their number. It may be any number, and 0
+        leaves the samples out. All calls have a weight, or none.
         """
         if self._indices is None:
             raise Error("job.backward outside of an iteration of the loader, or twice in one: add up the losses, and call it once")
-        n, self._indices = len(self._indices), None
+        given = None if weight is None else float(weight)
+        if given is not None and not (given == 0 or _LEAST <= given <= _MOST):
+            raise Error(f"job.backward with weight={given}: want 0, or a number from 1e-6 to 7e13, such as the number of tokens")
+        if given != 0 and not self._replay:
+            if self._weighs == (given is None):
+                raise Error(_MIXED)
+            self._weighs = given is not None
+        indices, self._indices = self._indices, None
+        n = len(indices) if given is None else given
         self._check()
         for s in self._params:
             s.tensor.grad = s.grad
         if self._replay:
-            self._restore(n, False)
+            self._restore(0)
             self._mean()
             return True
         if loss.numel() != 1 or not loss.requires_grad:
             raise Error(
                 f"job.backward of a loss of the shape {tuple(loss.shape)}: want the mean loss, a scalar that needs a gradient"
             )
-        (loss * n).backward()  # type: ignore[no-untyped-call]
-        self._restore(n, True)
-        self._link.send(_link.DONE, b=float(loss.detach()) * n)
+        total = 0.0
+        if n:
+            (loss * (n * self._scale)).backward()  # type: ignore[no-untyped-call]
+            total = float(loss.detach()) * n
+            if not math.isfinite(total):
+                of = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
+                self._strange = f"; the loss here is {float(loss.detach())} for the samples {of} of step {self.step}"
+        self._restore(n * self._scale)
+        self._link.send(_link.DONE, b=total, payload=b"" if given is None else _floats([given]))
         f = self._next_or_over()
         if f.kind == _link.APPLY:
             self._news(f)
             self._mean()
             return True
         self._pushed = f
-        for s in self._params:
-            s.tensor.grad = None  # zero_grad must not touch what the step needs
+        self._hide()
         return False
+
+    def skip(self) -> None:
+        """Leaves out the samples of this iteration, in place of backward: `job.skip()`, then `continue`.
+
+        The mean of the step is that of the other samples. If all samples of a step are skipped, at all peers, the step
+        updates nothing.
+        """
+        if self._indices is None:
+            raise Error("job.skip outside of an iteration of the loader, or after job.backward: call one of them in each iteration")
+        self._indices = None
+        self._restore(0)
+        if not self._replay:
+            self._hide()
+            self._link.send(_link.DONE, payload=_floats([0]))
+            return
+        # The loop has to update the parameters, which it does after a backward.
+        self._stand_in += 2
+        if self._stand_in >= 32:
+            raise Error(
+                f"step {self.step}: job.skip was called in 16 iterations for the update of the step: all losses are bad;"
+                " lower the learning rate, or check the data"
+            )
+        self._pushed = self._replayed
+
+    def _hide(self) -> None:
+        """Hides the gradients: zero_grad must not touch what the step needs."""
+        for s in self._params:
+            s.tensor.grad = None
 
     def _next_or_over(self) -> _link.Frame:
         f = self._next()
@@ -411,14 +470,14 @@ class Job:
             raise Error("the training has ended in the middle of a step")
         return f
 
-    def _restore(self, n: int, add: bool) -> None:
-        """Takes back the changes of the buffers, and adds them to the step as gradients if add is set."""
+    def _restore(self, factor: float) -> None:
+        """Takes back the changes of the buffers, and adds them times a factor to the step, as gradients."""
         with torch.no_grad():
             for s in self._buffers:
-                if add:
-                    s.grad.add_((s.tensor - s.old).to(torch.float32), alpha=n)
+                if factor:
+                    s.grad.add_((s.tensor - s.old).to(torch.float32), alpha=factor)
                 s.tensor.copy_(s.old)
-        if not add:
+        if self._replay:
             torch.set_rng_state(self._random[0])
             random.setstate(self._random[1])
 
@@ -509,6 +568,10 @@ class Job:
         """Ends the training after this epoch, at all peers. All peers must decide alike: decide by job.sum or job.loss."""
         self._stop = True
 
+
+_MIXED = "job.backward with weight= in some calls and without it in others: pass weight= in each call, or in none"
+
+_LEAST, _MOST = 2.0**-20, 2.0**46  # bounds of a weight above 0
 
 _NUMBER = "number in text"  # the mark of a number that is packed
 

@@ -108,10 +108,88 @@ def test_backward_out_of_place(t: Training) -> None:
 
 
 def test_batch_without_backward(t: Training) -> None:
-    with refused("did not call job.backward"):
+    with refused("did not call job.backward.*job.skip"):
         for _ in t.job.epochs(1):
             for _ in t.loader:
                 continue
+
+
+def tokens(x: torch.Tensor) -> torch.Tensor:
+    """The number of tokens of each sample of a batch; some have none."""
+    return x[:, 0].long() * 7 % 5
+
+
+def token_loss(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The mean loss over the tokens of a batch."""
+    losses = nn.functional.cross_entropy(model(x), y, reduction="none")
+    return (losses * tokens(x)).sum() / tokens(x).sum()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_weights_are_those_of_the_whole_batch(exact: bool) -> None:
+    # In exact mode a call has three samples of eight, and the step the mean over the tokens of all.
+    model, threads = net(), torch.get_num_threads()
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    job = elrun.Job(model, opt, exact=exact)
+    losses, steps = [], []
+    batch: list[Any] = []
+    for _ in job.epochs(2) if (loader := job.loader(data, batch_size=8, microbatch=3)) else ():
+        for x, y in loader:
+            batch += zip(x, y)
+            opt.zero_grad()
+            if not job.backward(token_loss(model, x, y), weight=tokens(x).sum()):
+                continue
+            opt.step()
+            losses.append(job.loss)
+            steps.append(batch)
+            batch = []
+    torch.set_num_threads(threads)
+    plain = net()
+    opt = torch.optim.SGD(plain.parameters(), lr=0.01)
+    # In the first step of exact mode a part may be computed twice.
+    for batch, got in zip(steps, losses):
+        both = list({int(x[0]): (x, y) for x, y in batch}.values())
+        x, y = torch.stack([x for x, _ in both]), torch.stack([torch.as_tensor(y) for _, y in both])
+        opt.zero_grad()
+        loss = token_loss(plain, x, y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        opt.step()
+        assert abs(float(loss.detach()) - got) < 1e-5
+    for a, b in zip(plain.parameters(), model.parameters()):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+def test_skipped_samples(t: Training) -> None:
+    # Step 2 is skipped as a whole; a skip in the iteration for an update gets other samples for it.
+    before = None
+    for _ in t.job.epochs(1):
+        for x, y in t.loader:
+            if t.job.step == 2:
+                before = t.model.weight.detach().clone()  # type: ignore[operator,union-attr]
+                t.job.skip()
+                continue
+            if t.job.step == 3:
+                assert before is not None and torch.equal(before, t.model.weight)  # type: ignore[arg-type]
+            t.step(x, y)
+    assert t.job.result is not None and t.job.result["Steps"] == 3
+    assert not torch.equal(before, t.model.weight)  # type: ignore[arg-type]
+
+
+def test_a_weight_in_some_calls(t: Training) -> None:
+    with refused("weight= in some calls"):
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                loss = nn.functional.cross_entropy(t.model(x), y)
+                if t.job.backward(loss, weight=3 if t.job.step == 1 else 0 if t.job.step == 2 else None):
+                    t.opt.step()
+
+
+@pytest.mark.parametrize("weight", [-1, float("nan"), float("inf"), 1e-9])
+def test_weights_refused(t: Training, weight: float) -> None:
+    with refused("want 0, or a number"):
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                t.job.backward(nn.functional.cross_entropy(t.model(x), y), weight=weight)
 
 
 def test_a_loop_that_is_left(t: Training) -> None:
@@ -155,7 +233,7 @@ def test_a_parameter_that_is_replaced(t: Training) -> None:
 
 def test_a_loss_that_is_not_finite(t: Training) -> None:
     before = None
-    with pytest.raises(elrun.NotFinite):
+    with pytest.raises(elrun.NotFinite, match=r"is nan for the samples \d+, .* of step 2"):
         for _ in t.job.epochs(1):
             for x, y in t.loader:
                 if t.job.step == 2:

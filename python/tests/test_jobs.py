@@ -19,7 +19,7 @@ PATIENCE = 300
 
 
 def start(*args: str, n: int = 0, extra: tuple[str, ...] = (), script: str = "train.py") -> subprocess.Popen[str]:
-    """Starts the training, alone or as n peers of a job."""
+    """Starts a training, alone or as n peers of a job."""
     program = [sys.executable, str(HERE / script), *args]
     command = [ELRUN, *(["-n", str(n)] if n else []), *extra, *program] if n or extra else program
     env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
@@ -227,3 +227,29 @@ def test_a_second_job_is_alone() -> None:
     out = finish(p)
     assert p.returncode == 0, out
     assert out.count("again with 1 peer") == 2, out
+
+
+def curves(out: str) -> list[dict[int, float]]:
+    """The losses by step that each peer of weigh.py printed."""
+    lines = re.findall(r"losses ((?:\d+:\S+ ?)+)", out)
+    return [{int(step): float(loss) for step, loss in (p.split(":") for p in line.split())} for line in lines]
+
+
+def test_losses_by_tokens_do_not_depend_on_the_peers(tmp_path: Path) -> None:
+    p = start(script="weigh.py")
+    want = curves(finish(p))[0]
+    assert len(want) == 12 and want[12] < want[1]
+    for n in 2, 4:
+        ready, hold = tmp_path / f"ready{n}", tmp_path / f"hold{n}"
+        p = start(str(ready), str(hold), n=n, script="weigh.py")
+        wait_for(ready, p)
+        if n == 4:
+            os.kill(programs_of(p)[1], signal.SIGKILL)
+        hold.touch()
+        out = finish(p)
+        assert p.returncode == 0, out
+        got = curves(out)
+        assert len(got) == (3 if n == 4 else 2), out
+        for curve in got:
+            assert set(curve) == set(want)
+            assert all(abs(curve[step] - want[step]) <= 1e-5 for step in want), (n, curve, want)

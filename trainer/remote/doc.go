@@ -11,7 +11,7 @@
 //	sidecar                                       program
 //	AHEAD samples of the future  ->               if it wants to know them
 //	WORK samples                 ->               adds the gradients of the samples to the memory
-//	                             <-               DONE loss
+//	                             <-               DONE loss, and the weight of the samples
 //	APPLY mean is in the memory  ->               updates the parameters
 //	                             <-               APPLIED
 //	SAVE                         ->               state besides the parameters, for a newcomer

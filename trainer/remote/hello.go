@@ -13,7 +13,7 @@ import (
 )
 
 // Version is the version of the frames. Program and sidecar must have the same.
-const Version = 1
+const Version = 2
 
 // hello is the first frame of a program. Offsets are in bytes from the beginning of the memory.
 type hello struct {
@@ -21,6 +21,8 @@ type hello struct {
 	// Params are the parameters, and Grads has the offset of the gradient of each.
 	Params []param
 	Grads  []int64
+	// GradScale is the factor of the gradients in the memory, 0 for 1 (trainer.Model).
+	GradScale float64
 
 	Exact      bool
 	Samples    int
@@ -120,7 +122,7 @@ func (h hello) model(memory []byte) (m trainer.Model, err error) {
 		m.Params = append(m.Params, trainer.Param{Name: p.Name, Shape: p.Shape, Data: data[:size:size]})
 		m.Grads = append(m.Grads, grad)
 	}
-	m.Whole = !h.Exact
+	m.Whole, m.GradScale = !h.Exact, h.GradScale
 	return m, nil
 }
 

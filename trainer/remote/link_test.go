@@ -72,7 +72,7 @@ func FuzzReadFrame(f *testing.F) {
 }
 
 func FuzzHello(f *testing.F) {
-	f.Add([]byte(`{"Version": 1, "Params": [{"Name": "w", "Shape": [2, 3], "Offset": 64}], "Grads": [128], "Exact": true, "Samples": 9, "Batch": 3}`))
+	f.Add([]byte(`{"Version": 2, "GradScale": 0.5, "Params": [{"Name": "w", "Shape": [2, 3], "Offset": 64}], "Grads": [128], "Exact": true, "Samples": 9, "Batch": 3}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var h hello
 		if err := h.decode(frame{kind: kindHello, payload: b}, "1.2.3"); err != nil {

@@ -162,6 +162,13 @@ func (p *program) gradient(b *trainer.Batch) (float64, error) {
 	if f.a == 1 {
 		return 0, fmt.Errorf("%d samples: %w", len(b.Samples()), trainer.ErrOutOfMemory)
 	}
+	switch weight := kernel.Elements[float64](f.payload); len(weight) {
+	case 0:
+	case 1:
+		b.Weight(weight[0])
+	default:
+		return 0, fmt.Errorf("the program sent %d weights with DONE, want one at most", len(weight))
+	}
 	return f.b, nil
 }
 
@@ -210,7 +217,8 @@ func (p *program) Load(state []byte) error {
 
 // end is the last frame to a program.
 type end struct {
-	// Error is empty after success. Class says what it is: left, late, quorum, notfinite or failed.
+	// Error is empty after success. Class says what it is: left, late, quorum, notfinite, weights or
+	// failed.
 	Error, Class string
 	Result       *trainer.Result
 }
@@ -228,6 +236,8 @@ func (p *program) end(err error) []byte {
 		e.Class = "quorum"
 	case errors.Is(err, trainer.ErrNotFinite):
 		e.Class = "notfinite"
+	case errors.Is(err, trainer.ErrWeights):
+		e.Class = "weights"
 	default:
 		e.Class = "failed"
 	}

@@ -45,6 +45,7 @@ type script struct {
 	on        map[remote.Kind]func() // called for each frame of a kind before the answer
 	dies      func(asked int)        // called before each question of an evaluation, with its number from 0
 	told      string                 // text that the launcher gets
+	weighs    bool                   // samples have weights, and some calls none
 	fail      string                 // sent with the answer to the next WORK, in place of the loss
 }
 
@@ -55,6 +56,7 @@ type hello struct {
 	Params                             []param
 	Grads                              []int64
 	Exact                              bool
+	GradScale                          float64
 	Samples, Batch, Microbatch, Passes int
 	Seed                               uint64
 	Admit                              string
@@ -85,7 +87,7 @@ func newScript(t *testing.T, exactly bool) *script {
 	sizes := []int{6, 5}
 	flat, _ := exact.Views([]int{16, 16, 16, 16})
 	s := &script{t: t, memory: kernel.Bytes(flat), on: make(map[remote.Kind]func()), evaluated: make(map[int64][]float64), ahead: make(map[string]int)}
-	s.hello = hello{Version: remote.Version, Exact: exactly, Samples: 50, Batch: 20, Microbatch: 4, Passes: 3, Seed: 1, Admit: "always"}
+	s.hello = hello{Version: remote.Version, Exact: exactly, Samples: 50, Batch: 20, Microbatch: 4, Passes: 3, Seed: 1, GradScale: 0.25, Admit: "always"}
 	grad := int64(128)
 	for i, n := range sizes {
 		s.hello.Params = append(s.hello.Params, param{Name: fmt.Sprint("p", i), Shape: []int{n}, Offset: int64(64 * i)})
@@ -167,18 +169,27 @@ func (s *script) work(f remote.Message) error {
 	if s.fail != "" {
 		return s.send(remote.Message{Kind: remote.Fail, Payload: []byte(s.fail)})
 	}
-	loss := 0.0
+	loss, total := 0.0, 0.0
 	for _, k := range slices.Concat(s.microbatches(f)...) {
 		s.samples++
+		weight := 1.0
+		if s.weighs {
+			weight = float64(k * k % 5) // of some calls 0
+		}
+		total += weight
 		for i, g := range s.grads {
 			for j := range g {
 				d := s.params[i][j] - float32(math.Sin(float64(k*31+int64(i)*17+int64(j)*7)))
-				g[j] += d
-				loss += float64(d) * float64(d)
+				g[j] += d * float32(weight*s.hello.GradScale)
+				loss += float64(d) * float64(d) * weight
 			}
 		}
 	}
-	return s.send(remote.Message{Kind: remote.Done, B: loss})
+	done := remote.Message{Kind: remote.Done, B: loss}
+	if s.weighs {
+		done.Payload = kernel.Bytes([]float64{total})
+	}
+	return s.send(done)
 }
 
 // microbatches decodes the payload of WORK or AHEAD. WORK counts those that are surprises.
@@ -346,10 +357,18 @@ func TestPrograms(t *testing.T) {
 // A program dies at one of many times, in a step or in an evaluation, and another joins. The weights are those of one program, and
 // the evaluations of the others miss no sample.
 func TestProgramsDieAndJoin(t *testing.T) {
-	want := checkFinished(t, "alone", jobOf(t, 1, true, nil, nil))
+	weigh := func(s *script, _ int) { s.weighs = true }
+	plain, weighed := checkFinished(t, "alone", jobOf(t, 1, true, nil, nil)), checkFinished(t, "alone", jobOf(t, 1, true, weigh, nil))
+	if plain == weighed {
+		t.Error("weights change nothing")
+	}
 	for k := range 60 {
 		about := fmt.Sprintf("a death after %d/3 ms", k)
-		all := jobOf(t, 3, true, nil, func(j *cluster.Job) {
+		want, change := plain, func(*script, int) {}
+		if k%2 == 1 {
+			want, change = weighed, weigh
+		}
+		all := jobOf(t, 3, true, change, func(j *cluster.Job) {
 			time.AfterFunc(time.Duration(k)*pace/3, func() { j.Kill(1) })
 			if k%3 == 0 {
 				time.AfterFunc(time.Duration(k+4)*pace/3, func() { j.Join() })
@@ -470,7 +489,7 @@ func TestAProgramLeaves(t *testing.T) {
 // A first frame that describes no model in the memory is refused, by an error that the program gets.
 func TestHelloRefused(t *testing.T) {
 	for want, change := range map[string]func(h *hello){
-		"package is of elrun 0.9 (frames 2), and the binary elrun is of 1.2.3 (frames 1)": func(h *hello) { h.Version, h.Release = 2, "0.9" },
+		"package is of elrun 0.9 (frames 3), and the binary elrun is of 1.2.3 (frames 2)": func(h *hello) { h.Version, h.Release = 3, "0.9" },
 		"at least one":            func(h *hello) { h.Params, h.Grads = nil, nil },
 		"as many":                 func(h *hello) { h.Grads = h.Grads[:1] },
 		"do not fit":              func(h *hello) { h.Params[1].Offset = 250 },
