@@ -96,6 +96,8 @@ class Job:
                 raise Error(
                     "LBFGS evaluates the model several times in a step, and peers could disagree how often: use another optimizer"
                 )
+            if isinstance(s, torch.optim.SparseAdam):
+                raise Error("SparseAdam takes sparse gradients only, and peers add up gradients densely: use Adam")
         self.model, self.state = model, state
         self.step, self.epoch, self.rank, self.peers = 0, 0, 0, 1
         self.loss = float("nan")

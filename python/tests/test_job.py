@@ -260,6 +260,9 @@ def test_arguments_refused() -> None:
     model = net()
     with refused("LBFGS"):
         elrun.Job(model, torch.optim.LBFGS(model.parameters()))
+    sparse = nn.Embedding(5, 3, sparse=True)
+    with refused("SparseAdam takes sparse gradients only"):
+        elrun.Job(sparse, torch.optim.SparseAdam(list(sparse.parameters())))
     with refused("no state_dict"):
         elrun.Job(model, 3)
     with refused("every="):
