@@ -51,7 +51,7 @@ LONG = -run=^TestKill ./trainer
 THIN    = ^TestMatrixInMemory$$/^n=[678]$$|^TestSelectionOfLongVectors$$/^n=[46789]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestLostHostIsOut$$/.*/.*/^seed_[23]$$|^TestPausedHostStays$$/.*/^seed_[2-5]$$|^Test(AutoIsNearBest|EvaluatorCost|Soak|Schedules|QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
 THINNED = ./collective ./transport/p2p ./testing/simnet ./testing/e2e ./testing/netchaos ./testing/chaos
 
-.PHONY: help build mnist data run check test test-long test-python race lint fuzz bench figures bench-peers bench-peers-short bench-train planted sim recording balance-report scale model chaos soak schedules differential k8s dist wheel deb clean
+.PHONY: help build mnist data run check test test-long test-python race lint fuzz bench figures bench-peers bench-peers-short bench-train bench-python planted sim recording balance-report scale model chaos soak schedules differential k8s dist wheel deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -134,6 +134,9 @@ bench-peers-short: build figures ## the same with few calls on one host; fails o
 
 bench-train: mnist ## training steps of PEERS=1 beside PyTorch, where PYTHON=python3 has torch: docs/benchmarks.md
 	@CGO_ENABLED=0 $(GO) run ./scripts/bench-train --python "$(PYTHON)" --peers $(PEERS)
+
+bench-python: build ## steps of a PyTorch Job beside DistributedDataParallel over Gloo, where PYTHON=python3 has torch: docs/benchmarks.md
+	@for model in mlp cnn wide; do ELRUN=$(CURDIR)/bin/elrun PYTHONPATH=python OMP_NUM_THREADS=1 bin/elrun -n 2 $(PYTHON) python/bench/steps.py $$model || exit; done
 
 planted: ## each small mistake of scripts/planted/testdata, and whether a test finds it
 	@$(GO) run ./scripts/planted

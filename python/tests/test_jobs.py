@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
@@ -24,6 +25,15 @@ def start(*args: str, n: int = 0, extra: tuple[str, ...] = (), script: str = "tr
     command = [ELRUN, *(["-n", str(n)] if n else []), *extra, *program] if n or extra else program
     env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def join(name: str, *args: str, n: int) -> str:
+    """Lets n peers join a job, waits for their end, and returns what they print."""
+    program = [sys.executable, str(HERE / "train.py"), *args]
+    env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    command = [ELRUN, "join", "-n", str(n), "--name", name, *program]
+    out = subprocess.PIPE
+    return subprocess.run(command, env=env, stdout=out, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False).stdout
 
 
 def finish(p: subprocess.Popen[str]) -> str:
@@ -76,21 +86,23 @@ def test_exact_like_alone(alone: str) -> None:
     assert ends(out) == [alone] * 2, out
 
 
-def test_exact_with_a_kill_and_a_join(alone: str, tmp_path: Path) -> None:
-    ready, imported, name = tmp_path / "ready", tmp_path / "imported", f"py{os.getpid()}"
-    # Step 5 waits for the newcomer's import of torch, which takes long.
-    p = start("--exact", "--pace", "0.1", "--ready", str(ready), "--hold", str(imported), n=3, extra=("--name", name))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("ELRUN_SEEDS", "1"))))
+def test_exact_with_kills_and_joins(alone: str, tmp_path: Path, seed: int) -> None:
+    """Five of six peers are killed, one after the other, and two join. ELRUN_SEEDS is the number of schedules."""
+    choose = random.Random(seed)
+    victims, steps = choose.sample(range(1, 6), 5), sorted(choose.sample(range(4, 24), 5))
+    kills = ",".join(f"{step}:{victim}:{choose.randrange(3)}" for step, victim in zip(steps, victims))
+    ready, imported, name = tmp_path / "ready", tmp_path / "imported", f"kills{os.getpid()}-{seed}"
+    program = ["--exact", "--pace", "0.05"]
+    # Step 5 waits for the newcomers' import of torch, which takes long.
+    p = start(*program, "--ready", str(ready), "--hold", str(imported), "--kill", kills, n=6, extra=("--name", name))
     wait_for(ready, p)
-    os.kill(programs_of(p)[1], signal.SIGKILL)
-    env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
-    program = [sys.executable, str(HERE / "train.py"), "--exact", "--pace", "0.1", "--imported", str(imported)]
-    join = [ELRUN, "join", "-n", "1", "--name", name, *program]
-    late = subprocess.run(join, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False)
+    late = join(name, *program, "--imported", str(imported), n=2)
     out = finish(p)
     assert p.returncode == 0, out
-    assert len(ends(out)) == 2 and set(ends(out)) == {alone}, out
-    # The newcomer trains along, unless it came after the end.
-    assert ends(late.stdout) == [alone] or "has ended" in late.stdout, late.stdout
+    assert ends(out) == [alone], f"kills {kills}: {out}"
+    # The newcomers train along, unless they came after the end.
+    assert ends(late) == [alone] * 2 or "has ended" in late, f"kills {kills}: {late}"
 
 
 def held(folder: Path, n: int = 0) -> tuple[subprocess.Popen[str], Path]:
@@ -119,15 +131,12 @@ def test_unequal_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     p = start("--epochs", "26", "--ready", str(ready), "--hold", str(imported), n=4, extra=("--name", name))
     wait_for(ready, p)
     os.kill(programs_of(p)[3], signal.SIGKILL)
-    env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
-    program = [sys.executable, str(HERE / "train.py"), "--epochs", "26", "--imported", str(imported)]
-    join = [ELRUN, "join", "-n", "1", "--name", name, *program]
-    late = subprocess.run(join, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False)
+    late = join(name, "--epochs", "26", "--imported", str(imported), n=1)
     out = finish(p)
     assert p.returncode == 0, out
-    hashes = ends(out) + ends(late.stdout)
-    assert len(hashes) >= 3 and len(set(hashes)) == 1, out + late.stdout
-    assert "rounds updates differently" in out and "wrong state" not in out + late.stdout, out
+    hashes = ends(out) + ends(late)
+    assert len(hashes) >= 3 and len(set(hashes)) == 1, out + late
+    assert "rounds updates differently" in out and "wrong state" not in out + late, out
 
 
 def test_own_decisions_are_found() -> None:

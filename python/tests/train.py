@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import signal
 import sys
 import time
 
@@ -33,7 +34,17 @@ parser.add_argument("--imported", default="")  # a file to make now, when torch 
 parser.add_argument("--hold", default="")  # a file to wait for at step 5
 parser.add_argument("--again", action="store_true")  # a second job at the end
 parser.add_argument("--plateau", action="store_true")  # a learning rate by the loss of this peer alone
+parser.add_argument("--kill", default="")  # "5:2:0" kills peer 2 in step 5 before backward, 1 after it, 2 after the update
 args = parser.parse_args()
+kills = {tuple(kill.split(":")) for kill in args.kill.split(",")}
+index = os.environ.get("ELRUN_INDEX", "0")
+
+
+def die_at(step: int, place: int) -> None:
+    if (str(step), index, str(place)) in kills:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 if args.imported:
     open(args.imported, "w").close()
 
@@ -66,11 +77,14 @@ for _ in job.epochs(args.epochs):
             sys.exit(3)
         if job.step == 5 and args.fail == "hard":
             os._exit(3)
+        die_at(job.step, 0)
         if not job.backward(loss):
             continue
+        die_at(job.step, 1)
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         opt.step()
         sched.step()
+        die_at(job.step, 2)
         if args.plateau:
             opt.param_groups[0]["lr"] = 0.01 * loss.item()
     net.eval()
