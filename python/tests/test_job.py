@@ -311,7 +311,7 @@ def test_hyperparameters_are_settings() -> None:
     settings = dict(elrun._hyperparameters([torch.optim.SGD([{"params": [a]}, {"params": [b], "lr": 0.5}], lr=0.1)]))
     assert settings["lr of SGD"] == "0.1, 0.5" and settings["momentum of SGD"] == "0"
     assert settings["the number of parameter groups of SGD"] == "2"
-    assert len(elrun._hyperparameters([torch.optim.SGD([a]), torch.optim.SGD([b])])) == 2 * (len(settings))
+    assert len(elrun._hyperparameters([torch.optim.SGD([a], lr=0.1), torch.optim.SGD([b], lr=0.1)])) == 2 * (len(settings))
 
 
 def test_a_child_has_no_job(t: Training) -> None:
