@@ -102,7 +102,7 @@ def test_exact_with_kills_and_joins(alone: str, tmp_path: Path, seed: int) -> No
     assert p.returncode == 0, out
     assert ends(out) == [alone], f"kills {kills}: {out}"
     # The newcomers train along, unless they came after the end.
-    assert ends(late) == [alone] * 2 or "has ended" in late, f"kills {kills}: {late}"
+    assert set(ends(late)) <= {alone}, f"kills {kills}: {late}"
 
 
 def held(folder: Path, n: int = 0) -> tuple[subprocess.Popen[str], Path]:
