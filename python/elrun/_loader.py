@@ -65,6 +65,8 @@ class Loader:
             raise Error(
                 f"drop_last=True: the last step of an epoch has the {n % batch_size} samples that are left, so leave drop_last out"
             )
+        if any(isinstance(m, torch.nn.BatchNorm1d) for m in job.model.modules()):
+            _check_sizes(n, batch_size, min(microbatch, batch_size))
         if generator is not None:
             raise Error("generator: the seed of Job determines the order and the random numbers, so leave generator out")
         self._job, self.dataset, self.batch_size, self.microbatch = job, dataset, batch_size, min(microbatch, batch_size)
@@ -136,6 +138,20 @@ class Loader:
         """Ends the workers."""
         if self._pool is not None:
             self._pool.close()
+
+
+def _check_sizes(n: int, batch_size: int, microbatch: int) -> None:
+    """Raises if a peer may get a single sample, which batch norm cannot train on."""
+    sizes = {min(n, batch_size), n % batch_size or batch_size}
+
+    def single(m: int) -> bool:
+        return m == 1 or any(s % m == 1 for s in sizes)
+
+    if 1 in sizes:
+        raise Error("the last step of an epoch has 1 sample, which batch norm cannot train on: leave one out by Subset")
+    if single(microbatch):
+        fits = next(m for m in range(max(microbatch, 2), batch_size + 2) if not single(m))
+        raise Error(f"a microbatch of a step would have 1 sample, which batch norm cannot train on: use microbatch={fits}")
 
 
 def _load(dataset: Any, collate: bool, seed: int, step: int, indices: list[int]) -> Any:

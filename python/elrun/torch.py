@@ -133,6 +133,12 @@ class Job:
         self._weighs: bool | None = None  # whether calls of backward have a weight; None before the first
         self._strange = ""  # the samples of a loss that is not finite
         self._applying = False  # the loop updates the parameters
+        self._stepped = False  # an optimizer was called since the last mean
+        # A GradScaler may leave out a call, and old versions of torch do not tell of calls.
+        optimizers = [s for s in state if hasattr(s, "register_step_post_hook")]
+        self._watches = bool(optimizers) and not any(hasattr(s, "unscale_") for s in state)
+        for s in optimizers:
+            s.register_step_post_hook(self._note_step)
         self._updated = 0  # the last step of which the loop has updated them
         self._point: dict[str, Any] | None = None  # the end of an epoch
         self._stop = False
@@ -145,9 +151,11 @@ class Job:
         found: list[tuple[str, torch.Tensor, bool]] = []
         for name, p in self.model.named_parameters():
             if p.requires_grad and p.numel() > 0:
-                found.append((name, p, False))
+                found.append((_plain(name), p, False))
         found += [
-            (name, b, True) for name, b in self.model.named_buffers() if b.numel() > 0 and b.dtype in (torch.float32, torch.int64)
+            (_plain(name), b, True)
+            for name, b in self.model.named_buffers()
+            if b.numel() > 0 and b.dtype in (torch.float32, torch.int64)
         ]
         if not any(not buffer for _, _, buffer in found):
             raise Error("the model has no parameters to train: set requires_grad of some")
@@ -183,6 +191,12 @@ class Job:
         self._params = [s for s in self._slots if not s.buffer]
         self._buffers = [s for s in self._slots if s.buffer]
         self._addresses = [s.tensor.data_ptr() for s in self._params]
+        # Where each parameter stands in the model, and whether it is trained.
+        self._homes = [
+            (m._parameters, key, p, p is not None and p.requires_grad, _plain(f"{prefix}.{key}".lstrip(".")))
+            for prefix, m in self.model.named_modules()
+            for key, p in m._parameters.items()
+        ]
         shared = {id(s.tensor) for s in self._slots}
         tensors = list(self.model.named_parameters()) + list(self.model.named_buffers())
         self._rest = [(name, t) for name, t in tensors if id(t) not in shared and t.numel() > 0]
@@ -377,6 +391,7 @@ class Job:
         for s in self._buffers:
             s.old = s.tensor.clone()
         self._indices = [i for m in microbatches for i in m]
+        self._hide()
         return microbatches
 
     def _news(self, f: _link.Frame) -> None:
@@ -386,6 +401,13 @@ class Job:
     def _applied(self) -> None:
         """Tells the sidecar that the loop has updated the parameters."""
         if self._applying:
+            if self._watches and not self._stepped:
+                self._watches = False  # said once
+                warnings.warn(
+                    f"step {self.step}: no parameter was updated after job.backward returned True: call opt.step() each time;"
+                    " to accumulate gradients use a larger batch_size",
+                    stacklevel=3,
+                )
             self._applying, self._updated = False, self.step
             self._link.send(_link.APPLIED)
 
@@ -410,6 +432,9 @@ class Job:
         indices, self._indices = self._indices, None
         n = len(indices) if given is None else given
         self._check()
+        for s in self._params:
+            if s.tensor.grad is not None:
+                raise Error(f"{s.name} has the gradient of another backward: add up the losses, and call job.backward once")
         for s in self._params:
             s.tensor.grad = s.grad
         if self._replay:
@@ -490,9 +515,21 @@ class Job:
             for s in self._buffers:
                 s.data.add_(s.grad.round() if s.integer else s.grad)
             self._integers()
+        self._stepped = False
+
+    def _note_step(self, *_: object) -> None:
+        self._stepped = True
 
     def _check(self) -> None:
         """Raises if the model or the optimizer is not that of Job any more."""
+        for home, key, p, trained, name in self._homes:
+            if home.get(key) is not p:
+                raise Error(f"{name} is no longer in the job's memory: it was replaced; change parameters in place, or before Job")
+            if p is not None and p.requires_grad != trained:
+                raise Error(
+                    f"requires_grad of {name} has changed since Job: set it before Job; to train a part later, give its parameter"
+                    " group the learning rate 0 until then"
+                )
         for s, address in zip(self._params, self._addresses):
             if s.tensor.data_ptr() != address:
                 raise Error(
@@ -600,6 +637,11 @@ def _unpacked(tree: Any) -> Any:
     if type(tree) in (list, tuple):
         return type(tree)(_unpacked(v) for v in tree)
     return tree
+
+
+def _plain(name: str) -> str:
+    """The name of a tensor without the marks of torch.compile, so that a peer that compiles has the names of one that does not."""
+    return name.replace("_orig_mod.", "")
 
 
 def _bytes(t: torch.Tensor) -> bytes:

@@ -5,18 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
-from test_jobs import PATIENCE, finish, is_alive, programs_of, start, wait_for
-
-
-def gone(group: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while is_alive(group):
-        assert time.monotonic() < deadline, "a process is left"
-        time.sleep(0.01)
+from test_jobs import finish, gone, programs_of, start, wait_for
 
 
 def test_random_numbers_do_not_depend_on_peers() -> None:
@@ -56,4 +48,3 @@ def test_nothing_is_left(how: signal.Signals, tmp_path: Path) -> None:
     assert p.returncode == (130 if how == signal.SIGINT else 1), out
     assert out.count("Traceback") <= 1, out
     gone(p.pid)
-    assert not is_alive(program)

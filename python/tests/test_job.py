@@ -30,7 +30,7 @@ class Training:
     """A job with its parts."""
 
     def __init__(self, model: nn.Module | None = None, optimizer: Any = torch.optim.SGD) -> None:
-        self.model = model or net()
+        self.model = net() if model is None else model
         self.opt = optimizer(self.model.parameters(), lr=0.01)
         self.job = elrun.Job(self.model, self.opt)
         self.loader = self.job.loader(data, batch_size=8)
@@ -229,6 +229,70 @@ def test_a_parameter_that_is_replaced(t: Training) -> None:
             for x, y in t.loader:
                 t.step(x, y)
                 t.model.weight.data = t.model.weight.data.clone()  # type: ignore[union-attr,operator]
+
+
+def test_a_parameter_that_is_assigned(t: Training) -> None:
+    with refused("weight is no longer in the job's memory: it was replaced"):
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                t.step(x, y)
+                t.model.weight = nn.Parameter(t.model.weight.detach().clone())  # type: ignore[union-attr,operator]
+
+
+def test_a_parameter_that_is_frozen_later(t: Training) -> None:
+    with refused("requires_grad of bias has changed since Job"):
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                t.step(x, y)
+                t.model.bias.requires_grad_(False)  # type: ignore[union-attr,operator]
+
+
+@pytest.mark.parametrize("none", [True, False])
+def test_another_backward(t: Training, none: bool) -> None:
+    with refused("weight has the gradient of another backward: add up the losses"):
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                t.opt.zero_grad(set_to_none=none)
+                loss = nn.functional.cross_entropy(t.model(x), y)
+                if t.job.step == 2:
+                    loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+                if t.job.backward(loss):
+                    t.opt.step()
+
+
+def test_a_loop_without_updates(t: Training) -> None:
+    with pytest.warns(UserWarning, match="step 2: no parameter was updated"):
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                if t.job.backward(nn.functional.cross_entropy(t.model(x), y)) and t.job.step % 2:
+                    t.opt.step()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("fused", [True, False])
+def test_updates_are_seen(fused: bool) -> None:
+    t = Training(optimizer=lambda p, lr: torch.optim.AdamW(p, lr=lr, fused=fused, foreach=not fused))
+    for _ in t.job.epochs(1):
+        for x, y in t.loader:
+            t.step(x, y)
+
+
+def test_batch_norm_of_one_sample() -> None:
+    normed = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
+    with refused("a microbatch of a step would have 1 sample.*: use microbatch=4"):  # 7 and 6 samples
+        elrun.Job(normed).loader(data, batch_size=7, microbatch=3)
+    with refused("last step of an epoch has 1 sample"):
+        elrun.Job(normed).loader(data, batch_size=19)
+    elrun.Job(normed).loader(data, batch_size=7, microbatch=4)
+
+
+def test_a_compiled_model_has_the_names_of_the_plain_one() -> None:
+    model = torch.compile(net(), backend="eager")
+    t = Training(model)  # type: ignore[arg-type]
+    assert [s.name for s in t.job._slots] == ["weight", "bias"]
+    for _ in t.job.epochs(1):
+        for x, y in t.loader:
+            t.step(x, y)
 
 
 def test_a_loss_that_is_not_finite(t: Training) -> None:

@@ -17,6 +17,7 @@ import torch
 ELRUN = os.environ["ELRUN"]
 HERE = Path(__file__).parent
 PATIENCE = 300
+SEEDS = int(os.environ.get("ELRUN_SEEDS", "1"))
 
 
 def start(*args: str, n: int = 0, extra: tuple[str, ...] = (), script: str = "train.py") -> subprocess.Popen[str]:
@@ -59,16 +60,26 @@ def programs_of(p: subprocess.Popen[str]) -> list[int]:
     return sorted(int(pid) for children in threads for pid in children.read_text().split())
 
 
-def is_alive(group: int) -> bool:
-    """Whether a process of the process group runs."""
+def alive(session: int) -> list[int]:
+    """The processes that run in the session that start has begun."""
+    found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, _, of = stat.read_text().rpartition(")")[2].split()[:3]
+            pid, _, rest = stat.read_text().rpartition(")")
         except OSError:  # it has ended meanwhile
             continue
-        if int(of) == group and state != "Z":
-            return True
-    return False
+        state, _, _, of = rest.split()[:4]
+        if int(of) == session and state != "Z":
+            found.append(int(pid.split()[0]))
+    return found
+
+
+def gone(session: int) -> None:
+    """Waits until no process of the session runs."""
+    deadline = time.monotonic() + PATIENCE
+    while alive(session):
+        assert time.monotonic() < deadline, f"processes {alive(session)} are left"
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +97,7 @@ def test_exact_like_alone(alone: str) -> None:
     assert ends(out) == [alone] * 2, out
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("ELRUN_SEEDS", "1"))))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_exact_with_kills_and_joins(alone: str, tmp_path: Path, seed: int) -> None:
     """Five of six peers are killed, one after the other, and two join. ELRUN_SEEDS is the number of schedules."""
     choose = random.Random(seed)
@@ -171,11 +182,7 @@ def test_failures_alone(how: str, status: int) -> None:
     out = finish(p)
     assert p.returncode == status, out
     assert ("ValueError: bad sample" in out) == (how == "exception"), out
-    # The sidecar ends with its program.
-    deadline = time.monotonic() + PATIENCE
-    while is_alive(p.pid):
-        assert time.monotonic() < deadline, "a process is left"
-        time.sleep(0.01)
+    gone(p.pid)  # the sidecar ends with its program
 
 
 def test_the_last_line_has_the_error() -> None:
@@ -211,12 +218,51 @@ def test_a_killed_sidecar_is_an_error(tmp_path: Path) -> None:
     assert "elrun.Lost: the sidecar" in out and "signal 9" in out
 
 
-def test_ctrl_c_ends_a_job(tmp_path: Path) -> None:
-    p, _ = held(tmp_path, n=2)
-    p.send_signal(signal.SIGINT)
+def sidecar_of(program: int, session: int) -> int:
+    """The process ID of the sidecar of a program."""
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in alive(session)}
+    return next(pid for pid, command in commands.items() if command[1:3] == [b"sidecar", str(program).encode()])
+
+
+# How a job of two peers ends, with the options of the training and the status of the launcher.
+ENDS: dict[str, tuple[tuple[str, ...], int]] = {
+    "launcher": ((), -signal.SIGKILL),
+    "interrupt": ((), 130),
+    "term": ((), 143),
+    "sidecar": ((), 0),
+    "kill": ((), 0),
+    "exception": (("--fail", "exception"), 1),
+    "exit": (("--fail", "exit"), 1),
+    "hard": (("--fail", "hard"), 1),
+}
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nothing_is_left_of_a_job(tmp_path: Path, seed: int) -> None:
+    """Each seed is another end. ELRUN_SEEDS is the number of seeds."""
+    how = list(ENDS)[seed % len(ENDS)]
+    options, status = ENDS[how]
+    shared = {*os.listdir("/dev/shm")}
+    if options:
+        p = start(*options, n=2)
+    else:
+        p, hold = held(tmp_path, n=2)
+    if how == "launcher":
+        p.kill()
+    elif how == "interrupt":
+        p.send_signal(signal.SIGINT)
+    elif how == "term":
+        p.terminate()
+    elif how == "kill":
+        os.kill(programs_of(p)[1], signal.SIGKILL)
+    elif how == "sidecar":
+        os.kill(sidecar_of(programs_of(p)[1], p.pid), signal.SIGKILL)
+    if not options:
+        hold.touch()
     out = finish(p)
-    assert p.returncode == 130, out
-    assert not is_alive(p.pid)
+    assert p.returncode == status, f"{how}: status {p.returncode}: {out}"
+    gone(p.pid)
+    assert {*os.listdir("/dev/shm")} <= shared, how
 
 
 def test_a_stopped_program_joins_again(tmp_path: Path) -> None:
