@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -158,7 +159,8 @@ func endingsOfNewcomers() map[string]ending {
 		"a newcomer that dies": {n: 2, orders: map[string]string{"2 joined": "exit 3"}, at: at, do: func(t *testing.T, s *scene) {
 			s.release()
 			s.command(t, 0, "scale", "3")
-			s.gone(t, "2")
+			// Before that the launcher may tell the newcomer that the job has finished, whose status then counts for nothing.
+			process.Until(t, "a line about its end", func() bool { return strings.Contains(s.Err.String(), "exited with status 3") })
 		}, results: 1, line: `the job finished, but before its end peer 2 \(pid \d+\) exited with status 3`},
 		"a stopped newcomer": {n: 2, orders: map[string]string{"2 start": "hold"}, at: at, do: func(t *testing.T, s *scene) {
 			s.release()
