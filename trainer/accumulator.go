@@ -74,6 +74,8 @@ type floatAccumulator struct {
 	given  bool             // own is memory of the model (Model.Grads), which stays where it is
 	// bad names the parameter of the first value that was not finite; faultNone if there is none.
 	bad fault
+	// unchecked leaves values that are not finite to the Updater (Model.NotFinite).
+	unchecked bool
 }
 
 // newFloatAccumulator allocates the memory of a contribution.
@@ -82,8 +84,10 @@ func newFloatAccumulator(l layout) (*floatAccumulator, *gradientBuffers) {
 	return &floatAccumulator{layout: l, own: l.vector(), bufs: bufs}, bufs
 }
 
-// use makes the model's memory (Model.Grads) the memory of the sums, if there is any.
-func (f *floatAccumulator) use(given [][]float32) error {
+// use follows the model: its memory (Model.Grads), if there is any, becomes the memory of the sums.
+func (f *floatAccumulator) use(m Model) error {
+	f.unchecked = m.NotFinite
+	given := m.Grads
 	if given == nil {
 		return nil
 	}
@@ -143,7 +147,7 @@ func (f *floatAccumulator) migrate(h *sharedBuffers) error {
 func (f *floatAccumulator) scan(b bucket) {
 	for i := b.firstParam; i < b.endParam; i++ {
 		lo, hi := f.layout.part(b, i)
-		if f.bad == faultNone && !allFinite(f.own.flat[lo:hi]) {
+		if f.bad == faultNone && !f.unchecked && !allFinite(f.own.flat[lo:hi]) {
 			f.bad = faultGradient + fault(i)
 		}
 	}

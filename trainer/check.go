@@ -8,6 +8,7 @@ import (
 
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/optim"
 )
 
 // CheckModel calls a model as a run does, on at least two samples, and returns an error that
@@ -23,9 +24,11 @@ import (
 //     in one call give the sum of their gradients (Model.MaxSamples).
 //   - Gradients are completed (Batch.Done) in the order of Model.Order.
 //   - A call whose result is discarded (Batch.Err) returns, and later calls give the right result.
+//   - An Updater leaves the mean as it is, and after Load of a saved state the same mean gives the same
+//     parameters and the same state, bit for bit.
 //
 // CheckModel does not verify that gradients are right: compare them with difference quotients. It
-// restores the parameters. It makes about ten calls of Gradient and takes memory for four
+// restores the parameters and the state of the Updater. It makes about ten calls of Gradient and takes memory for four
 // gradients.
 func CheckModel(m Model, samples []int) error {
 	if len(samples) < 2 {
@@ -38,7 +41,7 @@ func CheckModel(m Model, samples []int) error {
 	for _, p := range m.Params {
 		c.sizes, c.params = append(c.sizes, len(p.Data)), append(c.params, slices.Clone(p.Data))
 	}
-	for _, check := range []func() error{c.bits, c.adds, c.waits, c.groups, c.together, c.order, c.leaves} {
+	for _, check := range []func() error{c.bits, c.adds, c.waits, c.groups, c.together, c.order, c.leaves, c.updates} {
 		err := check()
 		if changed := c.restore(); changed != nil {
 			err = changed // the likely cause of the other error
@@ -327,6 +330,69 @@ func (c *checker) leaves() error {
 		return err
 	}
 	return c.equal(got, c.want, "after a call whose result was discarded (Batch.Err)")
+}
+
+// updates checks that equal parameters, states and means give equal updates: every peer applies every
+// step, and a newcomer begins with a saved state.
+func (c *checker) updates() (err error) {
+	u := c.model.Updater
+	if u == nil {
+		return nil
+	}
+	before, err := u.Save()
+	if err != nil {
+		return fmt.Errorf("Updater.Save: %w", err)
+	}
+	begin := func() error {
+		_ = c.restore()
+		if err := u.Load(slices.Clone(before)); err != nil {
+			return fmt.Errorf("Updater.Load of a saved state: %w", err)
+		}
+		return nil
+	}
+	defer func() { err = errors.Join(err, begin()) }()
+	var params [2][][]float32
+	var states [2][]byte
+	for k := range params {
+		if params[k], states[k], err = c.update(); err != nil {
+			return err
+		}
+		if err := begin(); err != nil {
+			return err
+		}
+	}
+	for i, p := range c.model.Params {
+		if !sameBits(params[0][i], params[1][i]) {
+			return fmt.Errorf("the Updater gave %s other bits after Load of the state before: Save must return all that Apply needs", p.Name)
+		}
+	}
+	if !slices.Equal(states[0], states[1]) {
+		return errors.New("the Updater has another state after the same update: Save must return the same bytes for the same state")
+	}
+	return nil
+}
+
+// update lets the Updater apply a step, and returns the parameters and the state after it.
+func (c *checker) update() (params [][]float32, state []byte, err error) {
+	_, mean := exact.Views(c.sizes)
+	for i, g := range c.want.grad {
+		copy(mean[i], g)
+	}
+	samples := int64(len(c.first))
+	step := optim.Commit{Step: 1, Peers: 1, Samples: samples, Weight: float64(samples), Loss: c.want.loss / float64(samples)}
+	if err := c.model.Updater.Apply(step, mean); err != nil {
+		return nil, nil, fmt.Errorf("Updater.Apply: %w", err)
+	}
+	for i, p := range c.model.Params {
+		if !sameBits(mean[i], c.want.grad[i]) {
+			return nil, nil, fmt.Errorf("the Updater has changed the mean gradient of %s: copy it before you clip or scale it", p.Name)
+		}
+		params = append(params, slices.Clone(p.Data))
+	}
+	if state, err = c.model.Updater.Save(); err != nil {
+		return nil, nil, fmt.Errorf("Updater.Save: %w", err)
+	}
+	return params, state, nil
 }
 
 // sameBits reports whether two vectors have the same bits.

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 
 	"github.com/elrun/elrun/trainer"
+	"github.com/elrun/elrun/trainer/optim"
 )
 
 // careful returns a model with two parameters. It follows all rules of CheckModel. The gradient of sample s is the parameter times
@@ -170,6 +171,67 @@ func TestCheckModel(t *testing.T) {
 	}
 	if err := trainer.CheckModel(careful(), samples[:1]); err == nil {
 		t.Error("one sample was enough")
+	}
+}
+
+// own is an Updater with an optional mistake.
+type own struct {
+	params []trainer.Param
+	steps  []byte // one for each update
+	// clips changes the mean, forgets loses the state, and drifts saves other bytes each time.
+	clips, forgets, drifts bool
+	saves                  byte
+}
+
+func (o *own) Apply(_ optim.Commit, mean [][]float32) error {
+	o.steps = append(o.steps, 1)
+	for i, v := range mean {
+		for k := range v {
+			o.params[i].Data[k] -= v[k] / float32(len(o.steps))
+			if o.clips {
+				v[k] = 0
+			}
+		}
+	}
+	return nil
+}
+
+func (o *own) Save() ([]byte, error) {
+	o.saves++
+	if o.drifts {
+		return []byte{o.saves}, nil
+	}
+	return slices.Clone(o.steps), nil
+}
+
+func (o *own) Load(state []byte) error {
+	switch {
+	case o.drifts:
+		o.steps = nil
+	case !o.forgets:
+		o.steps = state
+	}
+	return nil
+}
+
+// CheckModel checks the Updater of a model, and leaves its parameters and its state as they were.
+func TestCheckModelWithAnUpdater(t *testing.T) {
+	for want, o := range map[string]*own{
+		"":                              {},
+		"has changed the mean gradient": {clips: true},
+		"Save must return all that":     {forgets: true},
+		"Save must return the same":     {drifts: true},
+	} {
+		m := careful()
+		m.Waits, o.params, m.Updater = false, m.Params, o
+		before := paramsOf(m)
+		err := trainer.CheckModel(m, []int{4, 0, 2, 7})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+		if !reflect.DeepEqual(paramsOf(m), before) || !o.forgets && len(o.steps) != 0 {
+			t.Errorf("%q: parameters or state are others afterwards", want)
+		}
 	}
 }
 

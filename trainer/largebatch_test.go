@@ -308,6 +308,26 @@ func TestWholeShares(t *testing.T) {
 	}
 }
 
+// MaxSamples bounds the calls of a model with Whole, within a host, too.
+func TestWholeSharesAreBounded(t *testing.T) {
+	want := oneAlone(t, dyadic(6))
+	synctest.Test(t, func(t *testing.T) {
+		a := newArena(2, dyadic(6))
+		a.first[0].Host, a.first[1].Host = "here", "here"
+		models := a.broadly(t, 8, 0)
+		a.adjust = wrapped(a.adjust, func(x *actor) { x.trained = undivided{x.trained.(*broad)} })
+		a.play(t)
+		if sha := a.check(t, "bounded"); sha != want {
+			t.Errorf("weights %s, want %s", sha, want)
+		}
+		for _, m := range models() {
+			if slices.Max(m.done) > 8 || len(m.done) != 12 {
+				t.Errorf("calls of %d samples, want two of 8 a step", m.done)
+			}
+		}
+	})
+}
+
 // In exact mode the result must not depend on shares, so a model with Whole is refused.
 func TestWholeSharesAreNotExact(t *testing.T) {
 	cfg := dyadic(6)

@@ -60,15 +60,15 @@ type Model struct {
 	// microbatch; 0 means one microbatch. Between hosts a call gets up to MaxSamples samples:
 	// gradients are sent only during the last call of a step, so that call should be long. In exact
 	// mode such calls require Grouped. If a call nevertheless runs out of memory, later calls have
-	// half as many microbatches.
+	// half as many microbatches. With Whole, which has no other bound, 0 means the whole share.
 	MaxSamples int
 	// Grouped declares that Gradient computes each group of a Batch (b.Groups) as if it were
 	// alone, bit for bit.
 	Grouped bool
 	// Whole declares that the result of Gradient is not the sum of its results for parts of the
 	// Batch: one call gets the peer's whole share of a step, also within a host. A share takes
-	// several calls only after a session that broke, or for lack of memory. Whole is refused in
-	// exact mode, whose results must not depend on the shares.
+	// several calls only after a session that broke, for lack of memory, or with MaxSamples. Whole
+	// is refused in exact mode, whose results must not depend on the shares.
 	Whole bool
 	// Order, if set, returns the order in which gradients become complete: all or some of the calls
 	// of b.Done, but for each parameter at least the last call, which has From 0. Buckets follow
@@ -104,6 +104,10 @@ type Model struct {
 	// must be nil then. It is refused together with Waits, Config.Growth, and Clip, Delay and Audit
 	// of Config.Gradients.
 	Updater optim.Updater
+	// NotFinite lets gradients that are infinite or NaN reach the Updater, which leaves out their step,
+	// as scalers of losses in half precision do; losses must be finite. Without NotFinite such gradients
+	// end the job. It is refused without an Updater, in exact mode, and with Gradients.Compression.
+	NotFinite bool
 }
 
 // Param is one parameter of a model: a named vector with a shape.

@@ -73,7 +73,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	switch {
 	case coding != nil:
 		coded, grads = newCompressedAccumulator(l, coding, func() stepPlan { return o.plan.step(o.own.step) })
-		o.own.sums, err = coded, coded.use(m.Grads)
+		o.own.sums, err = coded, coded.use(m)
 	case cfg.Gradients.Exact:
 		if scale, err = exact.New(len(l.params), o.plan.mostMicrobatches()); err != nil {
 			return nil, fmt.Errorf("trainer: exact mode: %w", err)
@@ -88,14 +88,14 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	default:
 		var own *floatAccumulator
 		own, grads = newFloatAccumulator(l)
-		o.own.sums, err = own, own.use(m.Grads)
+		o.own.sums, err = own, own.use(m)
 	}
 	if err != nil {
 		return nil, err
 	}
 	o.own.unweighable, o.own.gradScale = weighable(m, cfg), m.gradScale()
 	o.state = newState(o.plan, cfg, l.params, grads, scale)
-	o.state.updater, o.state.inexact = m.Updater, m.Updater != nil && !cfg.Gradients.Exact
+	o.state.updater, o.state.inexact, o.state.unchecked = m.Updater, m.Updater != nil && !cfg.Gradients.Exact, m.NotFinite
 	o.reducer = reducer{layout: l, bucketBytes: cfg.Gradients.BucketBytes, sums: o.own.sums, coded: coded, log: cfg.Hooks.log}
 	o.reducer.links.bytes = o.reducer.bytes()
 	o.balance = balance{plan: o.plan, most: cfg.Balancing.MaxShare, pipelined: cfg.Gradients.Delay}
@@ -591,7 +591,7 @@ func (o *openStep) advance(done outcome) {
 // mostOf returns the largest number of microbatches in one call of the model. samples is the number
 // of samples of a microbatch.
 func mostOf(m Model, samples int, exactly bool) int {
-	if m.Whole {
+	if m.Whole && m.MaxSamples == 0 {
 		return math.MaxInt
 	}
 	// Exact mode needs the gradient of each microbatch by itself.

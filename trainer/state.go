@@ -39,9 +39,10 @@ type state struct {
 	// observer is notified of the transitions of the state.
 	observer observer
 	// updater replaces the optimizer; nil without one. inexact means that it may round differently at
-	// other members (package level).
-	updater optim.Updater
-	inexact bool
+	// other members (package level), and unchecked that it gets mean gradients that are not finite.
+	updater   optim.Updater
+	inexact   bool
+	unchecked bool
 }
 
 // observer is notified of the state's transitions, because reports and the contribution to the
@@ -319,7 +320,7 @@ func (s *state) Apply(from io.Reader) error {
 // fails at this peer. Then the state is invalid; after other errors nothing has changed.
 func (s *state) commit(o outcome, next exact.Scale, grown *growth.State) error {
 	for i, v := range s.grads.staging.views {
-		if !allFinite(v[:s.unmeant(i)]) { // the other elements were checked when they were updated
+		if !s.unchecked && !allFinite(v[:s.unmeant(i)]) { // the other elements were checked when they were updated
 			return fmt.Errorf("gradient of %s summed over all peers: %w; lower the learning rate, or check the data", s.params[i].Name, ErrNotFinite)
 		}
 	}

@@ -9,15 +9,21 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/elrun/elrun/trainer/checkpoint"
+	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
 // updates returns the configuration for the model's Updater, or as it is without one.
 func (m Model) updates(cfg Config) (Config, error) {
 	if m.Updater == nil {
+		if m.NotFinite {
+			return cfg, errors.New("trainer: Model.NotFinite is set without an Updater, which would leave out such steps: set Updater, or leave NotFinite out")
+		}
 		return cfg, nil
 	}
 	switch g := cfg.Gradients; {
+	case m.NotFinite && (g.Exact || g.Compression != "" && g.Compression != compress.None):
+		return cfg, errors.New("trainer: Model.NotFinite is set with Gradients.Exact or Compression, whose sums have no infinite values: leave one of them out")
 	case cfg.Optimizer != nil || cfg.Schedule != nil:
 		return cfg, errors.New("trainer: Model.Updater and an Optimizer or Schedule of Config are set: leave Optimizer and Schedule nil")
 	case m.Waits || g.Delay:

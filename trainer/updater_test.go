@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -232,6 +233,70 @@ func TestUpdaterFails(t *testing.T) {
 	})
 }
 
+// scaler is an Updater that leaves out steps whose gradients are not finite.
+type scaler struct {
+	*ownMomentum
+	left []int64
+}
+
+func (s *scaler) Apply(c optim.Commit, mean [][]float32) error {
+	for _, v := range mean {
+		for _, x := range v {
+			if math.IsInf(float64(x), 0) || math.IsNaN(float64(x)) {
+				s.left = append(s.left, c.Step)
+				return nil
+			}
+		}
+	}
+	return s.ownMomentum.Apply(c, mean)
+}
+
+// With NotFinite a gradient that is infinite at one peer reaches the Updaters of all, which leave out the same step, also if a
+// member dies before any of its messages. Without it the job ends.
+func TestGradientsThatAreNotFinite(t *testing.T) {
+	for k := int64(-1); k < 40; k += pick[int64](7, 2) {
+		synctest.Test(t, func(t *testing.T) {
+			a := newArena(3, churning(6, false))
+			all := make(map[*actor]*scaler)
+			a.updated(func(x *actor, o *ownMomentum) {
+				if x.self.Index == 1 {
+					x.killAt.Store(k)
+				}
+				before := x.trained
+				all[x] = &scaler{ownMomentum: o}
+				x.trained = modelOf(func() trainer.Model {
+					m := before.Model()
+					m.Updater, m.NotFinite = all[x], k >= 0
+					gradient := m.Gradient
+					m.Gradient = func(b *trainer.Batch) (float64, error) {
+						loss, err := gradient(b)
+						if b.Step() == 3 && x.self.Index == 0 {
+							b.Grad(1)[0] = float32(math.Inf(1))
+						}
+						return loss, err
+					}
+					return m
+				})
+			})
+			a.play(t)
+			if k < 0 {
+				for _, x := range a.actors {
+					if !errors.Is(x.err, trainer.ErrNotFinite) {
+						t.Errorf("error %v, want ErrNotFinite", x.err)
+					}
+				}
+				return
+			}
+			a.check(t, fmt.Sprintf("killed at message %d", k))
+			for x, s := range all {
+				if !x.killed.Load() && (!slices.Equal(s.left, []int64{3}) || len(s.commits) != 5) {
+					t.Errorf("killed at message %d: steps %v left out, %d applied", k, s.left, len(s.commits))
+				}
+			}
+		})
+	}
+}
+
 // Settings that need an optimizer of package optim are refused together with an Updater, and so is memory that does not fit.
 func TestUpdaterRefused(t *testing.T) {
 	for want, change := range map[string]func(m *trainer.Model, c *trainer.Config){
@@ -239,6 +304,9 @@ func TestUpdaterRefused(t *testing.T) {
 		"Waits or":             func(m *trainer.Model, c *trainer.Config) { m.Waits = true },
 		"Gradients.Delay":      func(m *trainer.Model, c *trainer.Config) { c.Gradients.Delay = true },
 		"clip the mean":        func(m *trainer.Model, c *trainer.Config) { c.Gradients.Clip = 1 },
+		"without an Updater":   func(m *trainer.Model, c *trainer.Config) { m.Updater, m.NotFinite = nil, true },
+		"NotFinite is set":     func(m *trainer.Model, c *trainer.Config) { c.Gradients.Exact, m.NotFinite = true, true },
+		"Exact or Compression": func(m *trainer.Model, c *trainer.Config) { c.Gradients.Compression, m.NotFinite = "int8", true },
 		"Gradients.Audit":      func(m *trainer.Model, c *trainer.Config) { c.Gradients.Exact, c.Gradients.Audit = true, 0.1 },
 		"Config.Growth":        func(m *trainer.Model, c *trainer.Config) { c.Growth.Max = 80 },
 		"3 vectors for 4":      func(m *trainer.Model, c *trainer.Config) { m.Grads = m.Grads[:3] },

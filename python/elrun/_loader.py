@@ -37,6 +37,7 @@ class Loader:
         batch_size: int,
         *,
         microbatch: int,
+        max_samples: int,
         shuffle: bool | None,
         sampler: Any,
         batch_sampler: Any,
@@ -56,6 +57,10 @@ class Loader:
                 f"loader of {n} samples, batch_size {batch_size}, microbatch {microbatch}: want at least 1 of each;"
                 f" num_workers {num_workers}: want 0 or more"
             )
+        if max_samples and max_samples < min(microbatch, batch_size):
+            raise Error(
+                f"max_samples={max_samples} is less than a microbatch, which has {microbatch} samples: lower microbatch, too"
+            )
         if shuffle is not None and not shuffle:
             raise Error("shuffle=False: a job shuffles by its seed, so leave shuffle out; for an evaluation in order use job.part")
         if sampler is not None or batch_sampler is not None:
@@ -70,6 +75,7 @@ class Loader:
         if generator is not None:
             raise Error("generator: the seed of Job determines the order and the random numbers, so leave generator out")
         self._job, self.dataset, self.batch_size, self.microbatch = job, dataset, batch_size, min(microbatch, batch_size)
+        self.max_samples = max_samples
         self._collate, self._single = collate_fn or default_collate, collate_fn is None and num_workers > 0
         self._load = functools.partial(_load, dataset, self._single, job._seed)
         self._init = functools.partial(_init, dataset, num_workers, job._seed, worker_init_fn)

@@ -18,7 +18,7 @@ import re
 import struct
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -72,6 +72,7 @@ class Job:
     checkpoint  a folder for checkpoints, written every so many steps or so long ("10m"); resume goes on from the newest.
     admit       "helps" lets a peer join if it makes steps shorter, "always" at any speed.
     max_share   bounds the microbatches of a step that this peer computes; 0 means no bound.
+    means       names of numbers of which backward gets the means over the samples of each call: Job.means has them.
     settings    settings of the script that must be equal at all peers, such as its flags.
     """
 
@@ -87,6 +88,7 @@ class Job:
         admit: str = "helps",
         max_share: int = 0,
         compress: str = "",
+        means: Sequence[str] = (),
         settings: Mapping[str, object] | None = None,
     ) -> None:
         for s in state:
@@ -101,7 +103,19 @@ class Job:
         self.model, self.state = model, state
         self.step, self.epoch, self.rank, self.peers = 0, 0, 0, 1
         self.loss = float("nan")
+        if isinstance(means, str):
+            raise Error(f"means={means!r}: want a list of names, such as means=[{means!r}]")
+        if means and compress:
+            raise Error("means= and compress=: a compressed sum is not exact, so leave one of them out")
+        self.means = dict.fromkeys(means, float("nan"))
+        """Means over the whole batch of the last complete step, like loss."""
         self.result: dict[str, Any] | None = None
+        # A GradScaler leaves out the steps whose gradients are not finite. It has its factor in the loss.
+        self._scaler = next((s for s in state if hasattr(s, "unscale_") and s.is_enabled()), None)
+        if self._scaler is not None and (exact or compress):
+            raise Error(
+                "a GradScaler with exact= or compress=: their sums have no infinite gradients; use bfloat16 without a scaler"
+            )
         self._exact, self._seed = exact, seed
         self._options = {
             "Seed": seed,
@@ -120,6 +134,7 @@ class Job:
             torch.set_num_threads(1)  # the number of threads is part of the bits
             self._settings.append(["arithmetic of torch", _probe()])
         self._groups = [len(g["params"]) for s in state for g in getattr(s, "param_groups", ())]
+        self._used: set[int] = set()  # parameters that have got a gradient in this call
         self._slots, size = self._layout()
         self._link = _link.Link(size)
         self._move()
@@ -136,7 +151,7 @@ class Job:
         self._stepped = False  # an optimizer was called since the last mean
         # A GradScaler may leave out a call, and old versions of torch do not tell of calls.
         optimizers = [s for s in state if hasattr(s, "register_step_post_hook")]
-        self._watches = bool(optimizers) and not any(hasattr(s, "unscale_") for s in state)
+        self._watches = bool(optimizers) and self._scaler is None
         for s in optimizers:
             s.register_step_post_hook(self._note_step)
         self._updated = 0  # the last step of which the loop has updated them
@@ -166,6 +181,10 @@ class Job:
                 raise Error(f"{name} has the type {t.dtype}: convert the model with model.float() before Job")
             if t.layout != torch.strided or not _dense(t):
                 raise Error(f"{name} does not fill its memory: replace it by its contiguous() copy before Job")
+        # Sums of a step that are no gradients: by parameter the weight of the samples for which it had one, and the means.
+        trained = sum(not buffer for _, _, buffer in found)
+        sums = [("elrun.used", torch.zeros(trained), True)] + [(f"elrun.mean.{name}", torch.zeros(1), True) for name in self.means]
+        found += sums
         at, slots, grad = 0, [], 0
         for name, t, buffer in found:
             slots.append(_Slot(name, t, buffer, at, grad))
@@ -188,8 +207,13 @@ class Job:
             s.data.copy_(s.tensor.detach())
             if not s.integer:
                 s.tensor.data = s.data
-        self._params = [s for s in self._slots if not s.buffer]
-        self._buffers = [s for s in self._slots if s.buffer]
+        own = len(self._slots) - 1 - len(self.means)
+        self._params = [s for s in self._slots[:own] if not s.buffer]
+        self._buffers = [s for s in self._slots[:own] if s.buffer]
+        self._uses, *self._sums = self._slots[own:]
+        used = self._used  # a hook must not keep the job
+        for i, s in enumerate(self._params):
+            s.tensor.register_hook(lambda _, i=i: used.add(i))  # type: ignore[no-untyped-call]
         self._addresses = [s.tensor.data_ptr() for s in self._params]
         # Where each parameter stands in the model, and whether it is trained.
         self._homes = [
@@ -281,6 +305,7 @@ class Job:
         batch_size: int,
         *,
         microbatch: int = 16,
+        max_samples: int = 0,
         shuffle: bool | None = None,
         sampler: Any = None,
         batch_sampler: Any = None,
@@ -301,7 +326,8 @@ class Job:
 
         The arguments are those of a DataLoader. Those that would change which samples a step has raise an Error. Workers
         live as long as the job, and load what the rest of this step and the next step need, whatever prefetch_factor says.
-        There is no memory to pin without a GPU.
+        There is no memory to pin without a GPU. max_samples bounds the samples of an iteration, for models that need much
+        memory; 0 means no bound.
         """
         if self._loader is not None:
             raise Error("Job.loader was called twice: a job has one training set; use Job.part for evaluation")
@@ -310,6 +336,7 @@ class Job:
             dataset,
             batch_size,
             microbatch=microbatch,
+            max_samples=max_samples,
             shuffle=shuffle,
             sampler=sampler,
             batch_sampler=batch_sampler,
@@ -365,6 +392,8 @@ class Job:
             "Params": [{"Name": s.name, "Shape": list(s.tensor.shape) or [1], "Offset": s.offset} for s in self._slots],
             "Grads": [s.grad_offset for s in self._slots],
             "GradScale": self._scale,
+            "MaxSamples": loader.max_samples,
+            "NotFinite": self._scaler is not None,
             "Batch": loader.batch_size,
             "Microbatch": loader.microbatch,
             "Passes": passes,
@@ -411,7 +440,12 @@ class Job:
             self._applying, self._updated = False, self.step
             self._link.send(_link.APPLIED)
 
-    def backward(self, loss: torch.Tensor, weight: float | torch.Tensor | None = None) -> bool:
+    def backward(
+        self,
+        loss: torch.Tensor,
+        weight: float | torch.Tensor | None = None,
+        means: Mapping[str, float | torch.Tensor] | None = None,
+    ) -> bool:
         """Computes the gradients of a loss that is the mean over the samples of this iteration.
 
         It returns True when each p.grad is the mean over the whole batch of all peers: update the parameters. After
@@ -419,6 +453,9 @@ class Job:
 
         If the loss is a mean over something else, such as tokens, weight is their number. It may be any number, and 0
         leaves the samples out. All calls have a weight, or none.
+
+        means has numbers that are means over the samples, too, by the names of Job(means=...). After True, Job.means has
+        their means over the whole batch, the same at all peers.
         """
         if self._indices is None:
             raise Error("job.backward outside of an iteration of the loader, or twice in one: add up the losses, and call it once")
@@ -429,6 +466,7 @@ class Job:
             if self._weighs == (given is None):
                 raise Error(_MIXED)
             self._weighs = given is not None
+        numbers = self._numbers(means or {})
         indices, self._indices = self._indices, None
         n = len(indices) if given is None else given
         self._check()
@@ -447,8 +485,12 @@ class Job:
             )
         total = 0.0
         if n:
+            self._used.clear()
             (loss * (n * self._scale)).backward()  # type: ignore[no-untyped-call]
+            self._add_sums(numbers, n * self._scale)
             total = float(loss.detach()) * n
+            if self._scaler is not None:
+                total /= self._scaler.get_scale()
             if not math.isfinite(total):
                 of = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
                 self._strange = f"; the loss here is {float(loss.detach())} for the samples {of} of step {self.step}"
@@ -462,6 +504,29 @@ class Job:
         self._pushed = f
         self._hide()
         return False
+
+    def _numbers(self, means: Mapping[str, float | torch.Tensor]) -> list[float]:
+        """The numbers of a call of backward, in the order of Job.means."""
+        if set(means) != set(self.means):
+            raise Error(
+                f"job.backward has the means {sorted(means)}, and Job has {sorted(self.means)}: pass the same names to both"
+            )
+        numbers = [float(means[name]) for name in self.means]
+        for name, x in zip(self.means, numbers):
+            if not (abs(x) < 1e30 or self._replay):
+                raise Error(
+                    f"job.backward with means={{{name!r}: {x}}}: want a finite number, or call job.skip() for these samples"
+                )
+        return numbers
+
+    def _add_sums(self, numbers: list[float], factor: float) -> None:
+        """Adds to the step what is no gradient: which parameters had one, and numbers."""
+        if len(self._used) == len(self._params):
+            self._uses.grad.add_(factor)
+        else:
+            self._uses.grad[sorted(self._used)] += factor
+        for s, x in zip(self._sums, numbers):
+            s.grad.add_(x * factor)
 
     def skip(self) -> None:
         """Leaves out the samples of this iteration, in place of backward: `job.skip()`, then `continue`.
@@ -515,6 +580,12 @@ class Job:
             for s in self._buffers:
                 s.data.add_(s.grad.round() if s.integer else s.grad)
             self._integers()
+        # A parameter that had no gradient at any peer has None, as in one process: optimizers leave it alone.
+        if not self._options["Compress"] and torch.count_nonzero(self._uses.grad) < len(self._params):
+            for i in (self._uses.grad == 0).nonzero().flatten().tolist():
+                self._params[i].tensor.grad = None
+        for name, s in zip(self.means, self._sums):
+            self.means[name] = float(s.grad)
         self._stepped = False
 
     def _note_step(self, *_: object) -> None:

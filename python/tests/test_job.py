@@ -159,6 +159,136 @@ def test_weights_are_those_of_the_whole_batch(exact: bool) -> None:
         assert torch.allclose(a, b, atol=1e-5)
 
 
+class Branches(nn.Module):
+    """A model of which a part gets no gradient for some samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.always, self.rarely, self.never = nn.Linear(3, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.always(x)
+        return self.rarely(y) if (x == 3).any() else y
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_parameters_without_a_gradient(exact: bool) -> None:
+    # AdamW decays a parameter whose gradient is zero, and leaves one alone that has none.
+    model, threads = Branches(), torch.get_num_threads()
+    opt = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+    job = elrun.Job(model, opt, exact=exact)
+    loader = job.loader(data, batch_size=8, microbatch=8)
+    plain = Branches()
+    adam = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.1)
+    used, updated = set(), 0
+    for _ in job.epochs(2):
+        for x, y in loader:
+            opt.zero_grad()
+            if not job.backward(nn.functional.cross_entropy(model(x), y)):
+                continue
+            opt.step()
+            adam.zero_grad()
+            nn.functional.cross_entropy(plain(x), y).backward()  # type: ignore[no-untyped-call]
+            adam.step()
+            updated += 1
+            used |= {(name, p.grad is not None) for name, p in model.named_parameters()}
+    torch.set_num_threads(threads)
+    assert updated == 6
+    assert {(name[:5], some) for name, some in used} == {("alway", True), ("rarel", True), ("rarel", False), ("never", False)}
+    for a, b in zip(plain.parameters(), model.parameters()):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+def test_means(weighed: bool) -> None:
+    model, threads = net(), torch.get_num_threads()
+    job = elrun.Job(model, exact=True, means=["first", "second"])
+    sums: list[float] = []
+    for _ in job.epochs(1) if (loader := job.loader(data[:16], batch_size=16, microbatch=4)) else ():
+        for x, y in loader:
+            w = tokens(x) if weighed else torch.ones(len(x))
+            first = (x[:, 0] * w).sum() / w.sum()
+            loss = nn.functional.cross_entropy(model(x), y)
+            if job.backward(loss, weight=w.sum() if weighed else None, means={"first": first, "second": -1e9}):
+                sums.append(job.means["first"])
+                assert job.means["second"] == pytest.approx(-1e9)
+    torch.set_num_threads(threads)
+    everything = torch.stack([x for x, _ in data[:16]])
+    w = tokens(everything) if weighed else torch.ones(16)
+    assert sums == [pytest.approx(float((everything[:, 0] * w).sum() / w.sum()), rel=1e-4)]
+
+
+def test_means_refused(t: Training) -> None:
+    with refused("want a list of names"):
+        elrun.Job(net(), means="accuracy")
+    with refused("leave one of them out"):
+        elrun.Job(net(), means=["accuracy"], compress="int8")
+    job = elrun.Job(net(), means=["accuracy"])
+    for means, text in (
+        ({}, r"has the means \[\], and Job has \['accuracy'\]"),
+        ({"accuracy": float("nan")}, "want a finite number"),
+    ):
+        with refused(text):
+            for _ in t.job.epochs(1):
+                for x, y in t.loader:
+                    t.job.means = job.means
+                    t.job.backward(nn.functional.cross_entropy(t.model(x), y), means=means)
+        t = Training()
+
+
+def test_a_bound_of_the_samples_of_a_call() -> None:
+    model = net()
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    job = elrun.Job(model, opt)
+    loader = job.loader(data, batch_size=20, microbatch=2, max_samples=8)
+    plain, sizes = net(), []
+    for _ in job.epochs(2):
+        for x, y in loader:
+            sizes.append(len(x))
+            opt.zero_grad()
+            if job.backward(nn.functional.cross_entropy(model(x), y)):
+                opt.step()
+    assert sorted(sizes) == [4, 4, 8, 8, 8, 8]
+    sgd = torch.optim.SGD(plain.parameters(), lr=0.01)
+    x, y = torch.stack([x for x, _ in data]), torch.tensor([y for _, y in data])
+    for _ in range(2):
+        sgd.zero_grad()
+        nn.functional.cross_entropy(plain(x), y).backward()  # type: ignore[no-untyped-call]
+        sgd.step()
+    for a, b in zip(plain.parameters(), model.parameters()):
+        assert torch.allclose(a, b, atol=1e-6)
+    with refused("less than a microbatch"):
+        elrun.Job(net()).loader(data, batch_size=20, max_samples=8)
+
+
+@pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="this PyTorch has no GradScaler for the CPU")
+def test_a_scaler_leaves_out_a_step() -> None:
+    model = net()
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    job = elrun.Job(model, opt, scaler)
+    before = None
+    for _ in job.epochs(1) if (loader := job.loader(data, batch_size=8)) else ():
+        for x, y in loader:
+            opt.zero_grad()
+            out = model(x)
+            if job.step == 2:
+                before = model.weight.detach().clone()  # type: ignore[operator,union-attr]
+                out.register_hook(lambda g: g * float("inf"))
+            loss = nn.functional.cross_entropy(out, y)
+            if job.backward(scaler.scale(loss)):
+                scaler.unscale_(opt)
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                scaler.step(opt)
+                scaler.update()
+                assert abs(job.loss - float(loss.detach())) < 1e-4
+                assert torch.equal(before, model.weight) == (job.step == 2) if before is not None else job.step == 1  # type: ignore[arg-type]
+    assert scaler.get_scale() == 512
+    with refused("GradScaler with exact"):
+        elrun.Job(net(), scaler, exact=True)
+
+
 def test_skipped_samples(t: Training) -> None:
     # Step 2 is skipped as a whole; a skip in the iteration for an update gets other samples for it.
     before = None
@@ -289,7 +419,7 @@ def test_batch_norm_of_one_sample() -> None:
 def test_a_compiled_model_has_the_names_of_the_plain_one() -> None:
     model = torch.compile(net(), backend="eager")
     t = Training(model)  # type: ignore[arg-type]
-    assert [s.name for s in t.job._slots] == ["weight", "bias"]
+    assert [s.name for s in t.job._slots] == ["weight", "bias", "elrun.used"]
     for _ in t.job.epochs(1):
         for x, y in t.loader:
             t.step(x, y)

@@ -54,18 +54,36 @@ y = (x[:, :4].sum(1) > 0).long() + 2 * (x[:, 4:8].sum(1) > 0).long()
 data = list(zip(x, y))
 
 torch.manual_seed(0 if args.exact else os.getpid())  # peers may begin apart
-net = nn.Sequential(nn.Linear(20, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 4))
+
+
+class Rarely(nn.Linear):
+    """A layer that few batches use, and has no gradient else."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) if (x > 3).any() or not self.training else x
+
+
+net = nn.Sequential(nn.Linear(20, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), Rarely(32, 32), nn.Linear(32, 4))
 opt = torch.optim.Adam(net.parameters(), 1e-2)
 sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 100)
 job = elrun.Job(
-    net, opt, sched, exact=args.exact, admit="always", checkpoint=args.checkpoint, every=args.steps_between, resume=True
+    net,
+    opt,
+    sched,
+    exact=args.exact,
+    admit="always",
+    checkpoint=args.checkpoint,
+    every=args.steps_between,
+    resume=True,
+    means=["right"],
 )
 loader = job.loader(data[:512], batch_size=64)
 for _ in job.epochs(args.epochs):
     net.train()
     for xs, ys in loader:
         opt.zero_grad()
-        loss = F.cross_entropy(net(xs), ys)
+        out = net(xs)
+        loss, means = F.cross_entropy(out, ys), {"right": (out.argmax(1) == ys).float().mean()}
         time.sleep(args.pace)
         if args.ready and job.step == 3:
             open(args.ready, "w").close()
@@ -78,7 +96,7 @@ for _ in job.epochs(args.epochs):
         if job.step == 5 and args.fail == "hard":
             os._exit(3)
         die_at(job.step, 0)
-        if not job.backward(loss):
+        if not job.backward(loss, means=means):
             continue
         die_at(job.step, 1)
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
@@ -105,7 +123,14 @@ def digest(tensors: list[torch.Tensor]) -> str:
 
 
 moments = [v for s in opt.state_dict()["state"].values() for v in s.values()]
-print("end", digest(list(net.state_dict().values())), digest(moments), f"{sched.get_last_lr()[0]:.6g}", right, flush=True)
+print(
+    "end",
+    digest(list(net.state_dict().values())),
+    digest(moments),
+    f"{sched.get_last_lr()[0]:.6g},{job.means['right']:.6g}",
+    right,
+    flush=True,
+)
 
 if args.again:
     other = nn.Linear(20, 4)

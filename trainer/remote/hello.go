@@ -24,6 +24,11 @@ type hello struct {
 	// GradScale is the factor of the gradients in the memory, 0 for 1 (trainer.Model).
 	GradScale float64
 
+	// MaxSamples bounds the samples of a call, and NotFinite lets gradients that are infinite reach the
+	// program (trainer.Model).
+	MaxSamples int
+	NotFinite  bool
+
 	Exact      bool
 	Samples    int
 	Batch      int
@@ -122,7 +127,10 @@ func (h hello) model(memory []byte) (m trainer.Model, err error) {
 		m.Params = append(m.Params, trainer.Param{Name: p.Name, Shape: p.Shape, Data: data[:size:size]})
 		m.Grads = append(m.Grads, grad)
 	}
-	m.Whole, m.GradScale = !h.Exact, h.GradScale
+	m.Whole, m.GradScale, m.NotFinite = !h.Exact, h.GradScale, h.NotFinite
+	if m.Whole {
+		m.MaxSamples = h.MaxSamples
+	}
 	return m, nil
 }
 
