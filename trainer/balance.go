@@ -26,7 +26,9 @@ type balance struct {
 	// are one step older.
 	coming    target
 	pipelined bool // shares are decided one step early (Gradients.Delay)
-	emit      func(epoch uint64, step int64, body event.Body)
+	// decided has the last decision of this session for each number of microbatches.
+	decided map[int][]int
+	emit    func(epoch uint64, step int64, body event.Body)
 
 	// State of the event log.
 	told  []int  // wanted, as last logged
@@ -94,6 +96,7 @@ func (b *balance) enter(policy string, all []resumeReport, microbatches, self in
 		bounds = nil
 	}
 	b.policy.Begin(speeds)
+	b.decided = make(map[int][]int)
 	// cause is the reason for the next event about shares.
 	b.cause = "the members have changed"
 	if b.told == nil {
@@ -111,15 +114,23 @@ func (b *balance) decide(reports []loadbal.Report, microbatches, self int) (d ta
 		return target{}
 	}
 	d.wanted, d.why = b.policy.Next(reports, microbatches)
+	b.decided[microbatches] = d.wanted
 	d.predicted = time.Duration(b.policy.Forecast()[self]) * time.Microsecond
 	return d
 }
 
-// ahead returns the wanted microbatches of each rank in the step after the open step. If shares are
-// not decided early, the target of the open step is the estimate.
-func (b *balance) ahead() []int {
+// ahead returns the wanted microbatches of each rank in a step after the open step. If shares are
+// not decided early, it is an estimate: the last decision for as many microbatches, because policies
+// keep shares, also over a short step at the end of a pass.
+func (b *balance) ahead(microbatches int) []int {
 	if b.pipelined {
 		return b.coming.wanted
+	}
+	if last := b.decided[microbatches]; last != nil {
+		return last
+	}
+	if costs := b.costs(); costs != nil {
+		return b.policy.Settled(costs, microbatches)
 	}
 	return b.target.wanted
 }
@@ -154,10 +165,10 @@ func (b *balance) learn(ranks []rankReport, step int64, self int) {
 	b.target = b.decide(reports, b.plan.after(step-1), self)
 }
 
-// sharesAhead assigns the microbatches of the step after the open step to the ranks, by the result
-// of ahead. microbatches is the number of microbatches in that step.
+// sharesAhead assigns the microbatches of a step after the open step to the ranks, by the result of
+// ahead. microbatches is the number of microbatches in that step.
 func (b *balance) sharesAhead(microbatches int) []ledger.Set {
-	shares, _ := ledger.Assign(make([]ledger.Set, len(b.shares)), b.ahead(), microbatches)
+	shares, _ := ledger.Assign(make([]ledger.Set, len(b.shares)), b.ahead(microbatches), microbatches)
 	return shares
 }
 

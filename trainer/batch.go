@@ -1,6 +1,9 @@
 package trainer
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Batch is the argument of Model.Gradient. It has the samples to compute, and connects the model
 // with the run. Parameters become readable through Wait, and gradients are passed on through Grad
@@ -34,6 +37,8 @@ type Gate struct {
 	Loss func(group int, sum float64)
 	// Weight sets the weight of a group. A nil Weight means that its caller counts samples.
 	Weight func(group int, weight float64)
+	// Unforeseen records a wait for samples that Model.Ahead has not named.
+	Unforeseen func(wait time.Duration)
 	// Err returns the reason why the result of the call will be discarded, or nil if it will be
 	// used.
 	Err func() error
@@ -179,6 +184,16 @@ func (b *Batch) Loss(sum float64) {
 func (b *Batch) Weight(weight float64) {
 	if b.gate.Weight != nil {
 		b.gate.Weight(b.group, weight)
+	}
+}
+
+// Unforeseen records that the call has waited so long for samples that Model.Ahead has not named.
+// Such a wait comes from a change of the shares and not from the speed of the peer, so it does not
+// count in the measurements from which the next shares follow. A wait for samples that were named
+// early must count: a peer that loads too slowly is slow.
+func (b *Batch) Unforeseen(wait time.Duration) {
+	if b.gate.Unforeseen != nil {
+		b.gate.Unforeseen(wait)
 	}
 }
 

@@ -52,6 +52,8 @@ type call struct {
 	opening func()
 	broken  func() error // returns, while there is no sink, the reason why there will be no sink
 	useless error        // reason to discard the result; nil if there is none
+	// unforeseen is the time for which the model has waited for samples that it could not foresee.
+	unforeseen time.Duration
 	// begun is the time from which the computing time of the open step is counted.
 	begun time.Time
 }
@@ -71,7 +73,7 @@ func newCall(m Model, p stepPlan, micros []int, sums accumulator) *call {
 func (c *call) run(m Model) error {
 	c.begun = time.Now()
 	loss, err := m.Gradient(NewBatch(c.groups, Gate{Step: c.step, Microbatches: c.samples, Wait: c.wait, Grad: c.grad, Done: c.done, Loss: c.addLoss,
-		Weight: c.weight, Err: c.err}))
+		Weight: c.weight, Unforeseen: c.addWait, Err: c.err}))
 	c.open()
 	if err == nil {
 		err = c.wrong
@@ -144,6 +146,9 @@ func (c *call) done(group, i, from int) {
 
 // addLoss implements Batch.Loss.
 func (c *call) addLoss(group int, sum float64) { c.losses[group] += sum }
+
+// addWait implements Batch.Unforeseen.
+func (c *call) addWait(wait time.Duration) { c.unforeseen += max(0, wait) }
 
 // Bounds of a weight other than 0. The sum of weights has the resolution 2^-64, so it is exact to
 // 2^-44 of each weight, and it cannot overflow.

@@ -42,7 +42,7 @@ type contribution struct {
 	groupNorm float64
 	loss      ledger.Sum    // of the samples in sums
 	lossFault bool          // a loss was not finite
-	compute   time.Duration // time in the model
+	compute   time.Duration // time in the model, without waits for samples that were not foreseen
 	// recomputed is the number of microbatches that were computed a second time.
 	recomputed int
 }
@@ -69,7 +69,7 @@ func (c *contribution) add(m Model, p stepPlan, micros []int, ready func(i, from
 
 // take records the result of a call that ended with err.
 func (c *contribution) take(l *call, err error) error {
-	c.compute += time.Since(l.begun)
+	c.compute += max(0, time.Since(l.begun)-l.unforeseen)
 	if err != nil {
 		return fmt.Errorf("microbatches %d: %w", l.micros, err)
 	}

@@ -79,7 +79,8 @@ type Model struct {
 	Order func(overlapped bool) []Piece
 	// Prefetch, if set, reads the data of samples ahead, as far as it can. samples are the samples
 	// of this peer's share of the open step, without those of the first call, which begins at once.
-	// Then follow the samples that this peer will have in the next step if the shares do not change.
+	// Then follow the samples that this peer will have in the next step if the shares do not change,
+	// and, if that step is a short one at the end of a pass, those of the step after it.
 	//
 	// Prefetch is called from a goroutine of its own, concurrently with Gradient, one call at a
 	// time. No sample is named twice for one step. A slow call delays no step: newer samples are in
@@ -87,7 +88,7 @@ type Model struct {
 	// or change samples. Prefetch ignores read errors: the read in Gradient will return them.
 	Prefetch func(ctx context.Context, samples []int)
 	// Ahead, if set, is told the same as Prefetch by microbatch and step: the microbatches of the open
-	// step after the first call, then those of the next step. It is for models that hand them on to
+	// step after the first call, then those of the next steps. It is for models that hand them on to
 	// others who read. The goroutine of Run calls it before the first call of the step, so it must
 	// return at once. It may keep microbatches, and must not change them.
 	Ahead func(step int64, microbatches [][]int)

@@ -347,8 +347,8 @@ func (o *openStep) together() int {
 }
 
 // readAhead passes the prefetcher the samples that this peer will compute: the missing part of its
-// share of this step, and its share of the next step if the shares do not change. rank is this
-// peer's rank.
+// share of this step, and its share of the next step if the shares do not change. If the next step is
+// short, its share of the step after it follows. rank is this peer's rank.
 func (o *openStep) readAhead(p stepPlan, rank int) {
 	if o.ahead.box == nil && o.model.Ahead == nil {
 		return
@@ -361,9 +361,12 @@ func (o *openStep) readAhead(p stepPlan, rank int) {
 		}
 	}
 	needs := []need{{p, rest}}
-	if p.step < o.plan.last() {
-		next := o.plan.step(p.step + 1)
+	for step := p.step + 1; step <= o.plan.last(); step++ {
+		next := o.plan.step(step)
 		needs = append(needs, need{next, o.balance.sharesAhead(next.microbatches)[rank]})
+		if next.microbatches >= o.plan.fullMicrobatches(step) {
+			break // a short step is too short for reading what follows it
+		}
 	}
 	if o.model.Ahead != nil {
 		var missing []need

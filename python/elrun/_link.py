@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from . import Error, Lost, _binary, _lock
 
-VERSION = 2
+VERSION = 3
 """Version of the frames; the sidecar must have the same."""
 
 _HEAD = struct.Struct("<B7xQqd")

@@ -125,6 +125,10 @@ class Loader:
         parts = self._pool.get(step, microbatches) if self._pool else [self._load(step, m) for m in microbatches]
         return _joined(parts) if self._single else self._collate([sample for part in parts for sample in part])
 
+    def unforeseen(self) -> int:
+        """The microseconds that the last batch has waited for samples that no AHEAD has named."""
+        return int(self._pool.unforeseen * 1e6) if self._pool else 0
+
     def start(self) -> dict[str, Any]:
         """Starts the workers. Returns what HELLO says of the data."""
         if self._workers:

@@ -197,6 +197,7 @@ class Pool:
         self._step = 0  # no earlier ones are needed
         self._asked: dict[tuple[int, int], int] = {}  # by key: the worker that has been asked for it
         self._done: dict[tuple[int, int], Any] = {}
+        self.unforeseen = 0.0  # seconds that the last get waited for microbatches that were not foreseen
         self._sockets: list[socket.socket] = []
         self._processes: list[Any] = []
         self._finish = weakref.finalize(self, _stop, os.getpid(), self._sockets, self._processes)
@@ -234,11 +235,16 @@ class Pool:
             self._asked = {k: w for k, w in self._asked.items() if k[0] >= step}
             self._done = {k: v for k, v in self._done.items() if k[0] >= step}
         self._receive(0)
+        self.unforeseen = 0.0
         if any(k not in self._done for k in keys):
+            begun = time.monotonic()
+            strange = [k for k in keys if k not in self._done and k not in self._asked]
             self._ask(step, [m for k, m in zip(keys, microbatches) if k not in self._done], True)
             while any(k not in self._done for k in keys):
                 if not self._receive(self._timeout * 1000 or None):
                     raise Error(f"the workers of the loader gave no data for {self._timeout:g} s: raise timeout, or leave it out")
+                if strange and all(k in self._done for k in strange):
+                    self.unforeseen, strange = time.monotonic() - begun, []
         found = [self._done.pop(k) for k in keys]
         for value in found:
             if isinstance(value, Error):

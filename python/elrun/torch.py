@@ -495,7 +495,7 @@ class Job:
                 of = ", ".join(map(str, indices[:8])) + (", ..." if len(indices) > 8 else "")
                 self._strange = f"; the loss here is {float(loss.detach())} for the samples {of} of step {self.step}"
         self._restore(n * self._scale)
-        self._link.send(_link.DONE, b=total, payload=b"" if given is None else _floats([given]))
+        self._link.send(_link.DONE, a=self._waited(), b=total, payload=b"" if given is None else _floats([given]))
         f = self._next_or_over()
         if f.kind == _link.APPLY:
             self._news(f)
@@ -540,7 +540,7 @@ class Job:
         self._restore(0)
         if not self._replay:
             self._hide()
-            self._link.send(_link.DONE, payload=_floats([0]))
+            self._link.send(_link.DONE, a=self._waited(), payload=_floats([0]))
             return
         # The loop has to update the parameters, which it does after a backward.
         self._stand_in += 2
@@ -550,6 +550,9 @@ class Job:
                 " lower the learning rate, or check the data"
             )
         self._pushed = self._replayed
+
+    def _waited(self) -> int:
+        return self._loader.unforeseen() if self._loader is not None else 0
 
     def _hide(self) -> None:
         """Hides the gradients: zero_grad must not touch what the step needs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,14 @@ def test_nothing_is_left(how: signal.Signals, tmp_path: Path) -> None:
     assert p.returncode == (130 if how == signal.SIGINT else 1), out
     assert out.count("Traceback") <= 1, out
     gone(p.pid)
+
+
+def test_nothing_is_loaded_twice(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    p = start(str(log), "--load", "0", "--pace", "0", script="slow.py")
+    out = finish(p)
+    assert p.returncode == 0, out
+    loads = Counter(line.split()[1] for line in log.read_text().split("\n") if line.startswith("load"))
+    assert len(loads) == 500
+    compared = [n for n in loads.values() if n != 2]  # twice more by each peer at the start
+    assert compared == [4] * 8, loads

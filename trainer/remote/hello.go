@@ -13,7 +13,7 @@ import (
 )
 
 // Version is the version of the frames. Program and sidecar must have the same.
-const Version = 2
+const Version = 3
 
 // hello is the first frame of a program. Offsets are in bytes from the beginning of the memory.
 type hello struct {

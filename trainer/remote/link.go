@@ -19,7 +19,7 @@ type kind uint8
 const (
 	kindHello   kind = iota + 1 // program: JSON of hello
 	kindWork                    // sidecar: a the step, payload the samples by microbatch
-	kindDone                    // program: a 1 if it ran out of memory, b the sum of the losses, payload their weight as float64, if any
+	kindDone                    // program: a the wait for samples not foreseen, in us, or -1 if out of memory; b the sum of the losses; payload their weight as float64, if any
 	kindApply                   // sidecar: a the step, payload the JSON of optim.Commit
 	kindApplied                 // program
 	kindSave                    // sidecar

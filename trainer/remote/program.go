@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/kernel"
@@ -159,9 +160,10 @@ func (p *program) gradient(b *trainer.Batch) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if f.a == 1 {
+	if f.a < 0 {
 		return 0, fmt.Errorf("%d samples: %w", len(b.Samples()), trainer.ErrOutOfMemory)
 	}
+	b.Unforeseen(time.Duration(f.a) * time.Microsecond)
 	switch weight := kernel.Elements[float64](f.payload); len(weight) {
 	case 0:
 	case 1:

@@ -41,6 +41,7 @@ type script struct {
 	samples   int                    // computed in all
 	ahead     map[string]int         // microbatches that AHEAD named, by step and samples
 	surprises int                    // microbatches of WORK that AHEAD did not name
+	loading   time.Duration          // time that each of these takes; if set, computing takes as long as the microbatches are many
 	last      end                    // the outcome
 	on        map[remote.Kind]func() // called for each frame of a kind before the answer
 	dies      func(asked int)        // called before each question of an evaluation, with its number from 0
@@ -165,12 +166,18 @@ func (s *script) send(f remote.Message) error {
 
 // work adds the gradients of samples.
 func (s *script) work(f remote.Message) error {
-	<-time.After(pace)
+	before := s.surprises
+	todo := s.microbatches(f)
+	wait := time.Duration(s.surprises-before) * s.loading
+	<-time.After(pace + wait)
+	if s.loading > 0 {
+		<-time.After(time.Duration(len(todo)) * pace)
+	}
 	if s.fail != "" {
 		return s.send(remote.Message{Kind: remote.Fail, Payload: []byte(s.fail)})
 	}
 	loss, total := 0.0, 0.0
-	for _, k := range slices.Concat(s.microbatches(f)...) {
+	for _, k := range slices.Concat(todo...) {
 		s.samples++
 		weight := 1.0
 		if s.weighs {
@@ -185,7 +192,7 @@ func (s *script) work(f remote.Message) error {
 			}
 		}
 	}
-	done := remote.Message{Kind: remote.Done, B: loss}
+	done := remote.Message{Kind: remote.Done, A: wait.Microseconds(), B: loss}
 	if s.weighs {
 		done.Payload = kernel.Bytes([]float64{total})
 	}
@@ -443,6 +450,23 @@ func TestAhead(t *testing.T) {
 	}
 }
 
+// The wait for microbatches that were not named does not make a peer slow: else it would get a smaller share, and the others
+// microbatches that were not named, and so on.
+func TestSurprisesDoNotMoveShares(t *testing.T) {
+	all := jobOf(t, 3, false, func(s *script, index int) {
+		s.hello.Ahead, s.loading = true, time.Duration(10*(1+index))*pace
+		s.hello.Samples, s.hello.Batch, s.hello.Microbatch = 48, 16, 2
+	}, nil)
+	checkFinished(t, "slow loading", all)
+	total := 0
+	for _, s := range all {
+		total += s.surprises
+	}
+	if total > 8 { // those of the first step
+		t.Errorf("%d microbatches were not named", total)
+	}
+}
+
 // A program that raises an exception ends its training with its text, and the others finish.
 func TestAProgramFails(t *testing.T) {
 	want := checkFinished(t, "alone", jobOf(t, 1, true, nil, nil))
@@ -489,7 +513,7 @@ func TestAProgramLeaves(t *testing.T) {
 // A first frame that describes no model in the memory is refused, by an error that the program gets.
 func TestHelloRefused(t *testing.T) {
 	for want, change := range map[string]func(h *hello){
-		"package is of elrun 0.9 (frames 3), and the binary elrun is of 1.2.3 (frames 2)": func(h *hello) { h.Version, h.Release = 3, "0.9" },
+		"package is of elrun 0.9 (frames 4), and the binary elrun is of 1.2.3 (frames 3)": func(h *hello) { h.Version, h.Release = 4, "0.9" },
 		"at least one":            func(h *hello) { h.Params, h.Grads = nil, nil },
 		"as many":                 func(h *hello) { h.Grads = h.Grads[:1] },
 		"do not fit":              func(h *hello) { h.Params[1].Offset = 250 },
