@@ -33,6 +33,15 @@ func NewSidecar(pid int) (*Sidecar, error) {
 // wait for such locks (before Linux 5.16) Watch does nothing.
 func (s *Sidecar) Watch(word *os.File) error { return s.of.Watch(word) }
 
+// Map maps the first size bytes of a memory file of the program, until the end of this process. The
+// program uses these bytes, and no others. The other peers of the host read vectors there without a copy
+// (collective.IsShared), and the memory that collective.Alloc returns lies in the rest of the file, so the file may
+// be much longer: memory is taken when it is used. The file stays with the caller. Map reserves the
+// memory, so that no later access fails. It refuses a file that is shorter, or not sealed against changes
+// of its size. Call it before InitFor, at most once. Where the system has no memory files, the error wraps
+// errors.ErrUnsupported.
+func (s *Sidecar) Map(file *os.File, size int) ([]byte, error) { return s.of.Map(file, size) }
+
 // Computing reports that the sidecar waits for an answer of the program, until done is called. While the
 // program, or a process below it, uses a processor or moves data meanwhile, the others are told that this
 // peer is computing, and do not ask it to step down, however long it takes (elastic.Group.Busy). A sidecar

@@ -126,16 +126,24 @@ func (f *floatAccumulator) reduce(ctx context.Context, c bucketComm, b bucket) p
 }
 
 // migrate moves all three vectors, because both gradient buffers serve as the target of
-// reductions in turn.
+// reductions in turn. Memory of the model stays where it is.
 func (f *floatAccumulator) migrate(h *sharedBuffers) error {
-	if f.given { // a reduction between memory of the model and shared memory copies both
-		return nil
+	vectors := []*vector{&f.bufs.staging, &f.bufs.applied, &f.own}
+	if f.given {
+		if !collective.IsShared(h.comm, f.own.flat) { // a reduction between it and shared memory copies both
+			return nil
+		}
+		vectors = vectors[:2]
 	}
-	there, err := migrateVectors(h, f.own.flat, f.bufs.staging.flat, f.bufs.applied.flat)
+	var flat [][]float32
+	for _, v := range vectors {
+		flat = append(flat, v.flat)
+	}
+	there, err := migrateVectors(h, flat...)
 	if err != nil {
 		return err
 	}
-	for i, v := range []*vector{&f.own, &f.bufs.staging, &f.bufs.applied} {
+	for i, v := range vectors {
 		*v = vector{there[i], cut(f.layout, there[i])}
 	}
 	return nil

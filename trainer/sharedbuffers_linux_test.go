@@ -352,3 +352,57 @@ func TestSharedBuffersWithoutRoom(t *testing.T) {
 		t.Errorf("logged %d times: %q", told, lines)
 	}
 }
+
+// Memory of the model (Model.Grads) that lies in the arena of its process stays there, and sums move to the arena beside it.
+func TestSharedBuffersOfTheModel(t *testing.T) {
+	l := newSharingNetwork(t, false)
+	a := newArena(3, sharingJob("plain"))
+	a.network = l
+	a.adjust = func(x *actor) {
+		own, err := l.build(x.self.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.arenas[x.self.ID] = []*shm.Arena{own}
+		flat, err := shm.Alloc[float32](own, memoryModelSize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := own.Free(kernel.Bytes(flat)); err != nil {
+				t.Error(err)
+			}
+		})
+		before := pages(t, own)
+		m := newMemoryModel(func() *shm.Arena { return own })
+		x.trained = givenMemory{m, flat}
+		a.leaveAt(x, 5)
+		x.cfg.Hooks.OnStep = func(r trainer.StepReport) {
+			x.steps = append(x.steps, r)
+			if n := pages(t, own); n != 3*before {
+				t.Errorf("%s: step %d: %d pages in use, %d of the model", x.self.ID, r.Step, n, before)
+			}
+		}
+	}
+	a.play(t)
+	a.check(t, "memory of the model")
+	for _, x := range a.actors {
+		if m := x.trained.(givenMemory); m.outside > 0 || m.inside == 0 {
+			t.Errorf("%s: gradients of %d microbatches in shared memory, of %d elsewhere", x.self.ID, m.inside, m.outside)
+		}
+	}
+}
+
+// givenMemory is a memoryModel with gradients in a given vector.
+type givenMemory struct {
+	*memoryModel
+	flat []float32
+}
+
+func (g givenMemory) Model() trainer.Model {
+	m, rest := trainer.ModelOf(g.memoryModel), g.flat
+	for _, p := range m.Params {
+		m.Grads, rest = append(m.Grads, rest[:len(p.Data)]), rest[len(p.Data):]
+	}
+	return m
+}

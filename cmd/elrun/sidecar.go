@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -44,7 +45,10 @@ func (s *sidecarCommand) Run(ctx context.Context, t *terminal) error {
 	conn := os.NewFile(uintptr(s.Connection), "the connection with the program")
 	defer conn.Close()
 	file := os.NewFile(uintptr(s.Memory), "the memory of the program")
-	memory, err := remote.Map(file, s.Bytes)
+	memory, err := sidecar.Map(file, s.Bytes)
+	if errors.Is(err, errors.ErrUnsupported) {
+		memory, err = remote.Map(file, s.Bytes)
+	}
 	if err != nil {
 		return fmt.Errorf("sidecar: %w", err)
 	}

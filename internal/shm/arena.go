@@ -54,6 +54,27 @@ func NewArena(size int) (*Arena, error) {
 	return &Arena{memory: m, base: addressOf(m.Bytes()), size: len(m.Bytes())}, nil
 }
 
+// AdoptArena returns an arena over memory that another process has made and uses, too, with its first
+// used bytes: they are an allocation, and the arena allocates from the rest. So vectors of that process
+// lie in the arena. The file is a memory file as NewMemory makes it, sealed against changes of its size.
+// It stays with the caller. The caller closes the arena.
+func AdoptArena(file *os.File, used int) (*Arena, error) {
+	m, err := openAgain(file)
+	if err != nil {
+		return nil, err
+	}
+	size := len(m.Bytes())
+	if used < 1 || used > size {
+		return nil, errors.Join(fmt.Errorf("shm: adopt %d bytes of a memory of %d: want at least 1 byte, and no more than it has", used, size), m.Close())
+	}
+	// In memory that ends within a page, the last allocation ends there, too.
+	end := min((used+pageSize-1)/pageSize*pageSize, size)
+	if err := m.reserve(0, end); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return &Arena{memory: m, base: addressOf(m.Bytes()), size: size, spans: []span{{first: 0, end: end}}, live: 1}, nil
+}
+
 // File returns the file of the memory. Other processes map it by Open. The arena owns it.
 func (a *Arena) File() *os.File { return a.memory.File() }
 

@@ -217,3 +217,69 @@ func TestRoomOfGroups(t *testing.T) {
 		t.Errorf("group %q of a version that is not in use", got)
 	}
 }
+
+// An arena over memory of another process has its vectors in place, allocates behind them, and keeps them at its end.
+func TestAdoptArena(t *testing.T) {
+	const used = 3*pageSize - 100
+	m, err := newMemory(64 * pageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	m.Bytes()[7] = 1
+	a, err := AdoptArena(m.File(), used)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Bytes()[7] != 1 || a.Ref(a.Bytes()[:used]) != 1 || a.Freed(a.Bytes()[:used]) {
+		t.Errorf("byte 7 is %d, at %d, freed: %t", a.Bytes()[7], a.Ref(a.Bytes()[:used]), a.Freed(a.Bytes()[:used]))
+	}
+	v, err := a.Alloc(61 * pageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := a.Ref(v); at != 3*pageSize+1 {
+		t.Errorf("allocated at %d", at)
+	}
+	if _, err := a.Alloc(1); err == nil {
+		t.Error("allocated within the memory of the other process")
+	}
+	if err := errors.Join(a.Free(v), a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	a.Bytes()[8] = 1 // it stays mapped
+	if m.Bytes()[8] != 1 {
+		t.Error("the memory is not shared any more")
+	}
+}
+
+// AdoptArena refuses memory that could shrink, and less than the other process uses.
+func TestAdoptArenaRefused(t *testing.T) {
+	m, err := newMemory(pageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	open, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unsealed := os.NewFile(uintptr(fd), "test")
+	defer unsealed.Close()
+	if err := unsealed.Truncate(pageSize); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		file *os.File
+		used int
+	}{"nothing": {m.File(), 0}, "too much": {m.File(), pageSize + 1}, "no seals": {unsealed, 1}, "no memory file": {open, 1}} {
+		if _, err := AdoptArena(c.file, c.used); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

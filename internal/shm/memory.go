@@ -2,11 +2,12 @@ package shm
 
 import (
 	"errors"
+	"fmt"
 )
 
 // ErrUnsupported is the error on systems other than Linux, where memory files (memfd) and eventfds
-// are missing.
-var ErrUnsupported = errors.New("shm: shared memory is not supported on this system")
+// are missing. It wraps errors.ErrUnsupported.
+var ErrUnsupported = fmt.Errorf("shm: shared memory on this system: %w", errors.ErrUnsupported)
 
 // Ref is the position of a vector in an Arena; 0 means that the vector is not in the arena.
 type Ref uint64

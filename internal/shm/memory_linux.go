@@ -118,12 +118,15 @@ func (m *Memory) release(offset, size int) error {
 }
 
 // again returns a second mapping of the memory.
-func (m *Memory) again() (*Memory, error) {
-	fd, err := unix.FcntlInt(m.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+func (m *Memory) again() (*Memory, error) { return openAgain(m.file) }
+
+// openAgain is Open for a file that stays with the caller.
+func openAgain(file *os.File) (*Memory, error) {
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("shm: duplicate the file of a memory: %w", err)
 	}
-	return Open(os.NewFile(uintptr(fd), m.file.Name()))
+	return Open(os.NewFile(uintptr(fd), file.Name()))
 }
 
 // detach replaces the mapping of a part of the memory by private zero pages. The file keeps its

@@ -19,6 +19,8 @@ func Open(file *os.File) (*Memory, error) {
 	return nil, ErrUnsupported
 }
 
+func openAgain(*os.File) (*Memory, error) { return nil, ErrUnsupported }
+
 func (m *Memory) reserve(int, int) error { return ErrUnsupported }
 
 func (m *Memory) again() (*Memory, error) { return nil, ErrUnsupported }

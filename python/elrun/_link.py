@@ -62,11 +62,17 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-def _memory_file(size: int) -> int:
-    """A descriptor of zeroed memory that only its holders can reach."""
+_ROOM = 1 << 36 if sys.maxsize > 1 << 32 else 0  # bytes for vectors of the sidecar, behind those of the program
+
+
+def _memory_file(size: int, room: int = 0) -> int:
+    """A descriptor of zeroed memory that only its holders can reach. The room behind it takes no memory before its use."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("elrun", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(fd, size)
+        try:
+            os.ftruncate(fd, size + room)
+        except OSError:  # a limit on the length of files
+            os.ftruncate(fd, size)
         seals = getattr(fcntl, "F_SEAL_SHRINK", 2) | getattr(fcntl, "F_SEAL_GROW", 4) | getattr(fcntl, "F_SEAL_SEAL", 1)
         fcntl.fcntl(fd, getattr(fcntl, "F_ADD_SEALS", 1033), seals)
         return fd
@@ -80,7 +86,7 @@ class Link:
     """A sidecar of this process. One thread uses it at a time."""
 
     def __init__(self, size: int) -> None:
-        fd = _memory_file(size)
+        fd = _memory_file(size, _ROOM)
         self.memory = mmap.mmap(fd, size)
         self._sock, theirs = socket.socketpair()
         self._lock = _lock.Lock()

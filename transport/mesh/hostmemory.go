@@ -28,7 +28,8 @@ type hostMemory struct {
 
 // newHostMemory returns the hostMemory of a process with the ID self before its first view.
 func newHostMemory(self elastic.ID, cfg *Config, life *lifetime) *hostMemory {
-	return &hostMemory{cfg: cfg, life: life, processes: newHostProcesses(self), spareAfter: spareAfter}
+	given, _ := cfg.Memory.(*shm.Arena)
+	return &hostMemory{cfg: cfg, life: life, processes: newHostProcesses(self, given), spareAfter: spareAfter}
 }
 
 // close releases the memory that no view uses. The memory of a view is released when the view ends.

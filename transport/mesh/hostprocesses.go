@@ -19,6 +19,7 @@ const arenaSize = 1 << (28 + 8*(^uint(0)>>63)) // 64 GiB, and 256 MiB where addr
 // allocated over views, too.
 type hostProcesses struct {
 	self    elastic.ID
+	given   *shm.Arena         // Config.Memory
 	machine func() shm.Machine // reads the properties of the machine, at the first call
 
 	// mu guards the fields below.
@@ -46,9 +47,10 @@ type hostProcess struct {
 	removed bool // the process is in no view any more
 }
 
-// newHostProcesses returns the hostProcesses of a process before its first view.
-func newHostProcesses(self elastic.ID) *hostProcesses {
-	return &hostProcesses{self: self, machine: sync.OnceValue(shm.ReadMachine), byID: make(map[elastic.ID]*hostProcess)}
+// newHostProcesses returns the hostProcesses of a process before its first view. given is its arena, nil
+// if own makes one.
+func newHostProcesses(self elastic.ID, given *shm.Arena) *hostProcesses {
+	return &hostProcesses{self: self, given: given, machine: sync.OnceValue(shm.ReadMachine), byID: make(map[elastic.ID]*hostProcess)}
 }
 
 // own returns this process and counts a use, which release ends. The first call makes its event and
@@ -66,14 +68,15 @@ func (h *hostProcesses) own() (*hostProcess, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &hostProcess{event: event, close: event.Close, refs: 1}
+	n := &hostProcess{event: event, arena: h.given, close: event.Close, refs: 1}
 	// A failure is remembered: the next view would fail in the same way.
-	if h.arenaErr == nil {
-		n.arena, h.arenaErr = shm.NewArena(int(arenaSize))
+	if n.arena == nil && h.arenaErr == nil {
+		if n.arena, h.arenaErr = shm.NewArena(int(arenaSize)); n.arena != nil {
+			n.close = func() error { return errors.Join(event.Close(), n.arena.Close()) }
+		}
 	}
 	if n.arena != nil {
 		n.bytes, n.file = n.arena.Bytes(), n.arena.File()
-		n.close = func() error { return errors.Join(event.Close(), n.arena.Close()) }
 	}
 	h.byID[h.self] = n
 	return n, nil

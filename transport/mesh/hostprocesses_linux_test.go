@@ -17,7 +17,7 @@ import (
 // is a member.
 func TestHostProcesses(t *testing.T) {
 	keepsFiles(t)
-	s := newHostProcesses("self")
+	s := newHostProcesses("self", nil)
 	other, err := shm.NewArena(1 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func viewOf(ids ...elastic.ID) elastic.View {
 // The event and the arena of this process stay the same until it closes, and longer while they are in use.
 func TestOwn(t *testing.T) {
 	keepsFiles(t)
-	s := newHostProcesses("self")
+	s := newHostProcesses("self", nil)
 	own, err := s.own()
 	if err != nil {
 		t.Fatal(err)
@@ -395,5 +395,35 @@ func TestShareFails(t *testing.T) {
 			endAll(t, append(ts, later...))
 			closeAll(t, hs)
 		})
+	}
+}
+
+// A given arena serves one mesh after the other, and stays open.
+func TestGivenArena(t *testing.T) {
+	keepsFiles(t)
+	a, err := shm.NewArena(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, self := range []elastic.ID{"first", "second"} {
+		s := newHostProcesses(self, a)
+		own, err := s.own()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own.arena != a || own.file != a.File() || len(own.bytes) != 1<<20 {
+			t.Errorf("%s has another arena", self)
+		}
+		if err := errors.Join(s.release(self), s.close()); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := a.Alloc(1); err != nil {
+			t.Errorf("after the end of %s: %v", self, err)
+		} else if err := a.Free(v); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
 	}
 }

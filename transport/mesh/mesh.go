@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/elrun/elrun/collective"
@@ -26,8 +27,18 @@ type Config struct {
 	// Answer answers the questions that carriers ask each other (Ask). Nil refuses them. ctx ends when the
 	// other end has closed the answer.
 	Answer func(ctx context.Context, from elastic.ID, question []byte, w *bufio.Writer) error
+	// Memory is the memory in which vectors of this process lie that other processes of its host may read
+	// and write. It stays open, and may serve one mesh after the other. Nil lets the mesh make its own.
+	Memory Memory
 	// Plan says which pairs have lanes from the beginning of a view; nil is the usual plan.
 	Plan Plan
+}
+
+// Memory is memory of this process for vectors. It is made by package launch for a sidecar, whose program
+// has a part of it; with any other implementation the mesh makes its own.
+type Memory interface {
+	// File returns the file that other processes map.
+	File() *os.File
 }
 
 // MaxJob is the longest name of a job, in bytes.

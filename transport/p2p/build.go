@@ -36,7 +36,7 @@ func (h *Host) build(cfg Config, key crypto.PrivKey) error {
 	}
 	h.setHandlers()
 	// The mesh sets h.take, the function that the handlers and UseHostKey call with each stream.
-	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.paths.path, KernelID: h.paths.offer(direct.Ticket{}).KernelID, Answer: carrier{h}.answer, Plan: cfg.plan})
+	h.Mesh = mesh.New(carrier{h}, mesh.Config{Job: cfg.Job, Path: h.paths.path, KernelID: h.paths.offer(direct.Ticket{}).KernelID, Answer: carrier{h}.answer, Memory: cfg.Memory, Plan: cfg.plan})
 	h.UseHostKey(cfg.HostKey)
 	addrs := cfg.ListenAddrs
 	// Listening is the last step that may fail: from then on handlers run.

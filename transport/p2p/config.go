@@ -57,6 +57,8 @@ type Config struct {
 	// HostKey is the secret that hosts of one kernel share, HostKeySize bytes long. Hosts with the
 	// same key reach each other by Unix sockets alone. UseHostKey sets it later.
 	HostKey []byte
+	// Memory is that of mesh.Config.
+	Memory mesh.Memory
 
 	handshake time.Duration                          // tests: replaces handshakeTime; 0 for the default
 	plan      mesh.Plan                              // tests: plan of the lanes of a view; nil for the usual plan

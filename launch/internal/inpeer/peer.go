@@ -61,7 +61,7 @@ func (p *peer) open(ctx context.Context) error {
 		return err
 	}
 	host, err := p2p.Listen(ctx, p2p.Config{Job: p.env.Job, ListenAddrs: addrs, Path: p.env.Transport,
-		Encrypt: p.env.Encrypt, Relay: p.env.Relay, OnOpen: p.widen, OnVersion: p.a.refusedVersion, Admission: p.admission.answer, OnObituaries: p.admission.onObituaries, HostKey: p.order.HostKey})
+		Encrypt: p.env.Encrypt, Relay: p.env.Relay, OnOpen: p.widen, OnVersion: p.a.refusedVersion, Admission: p.admission.answer, OnObituaries: p.admission.onObituaries, HostKey: p.order.HostKey, Memory: p.sidecar.memory()})
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ type Sidecar struct {
 	work    sync.WaitGroup // owns the goroutines that watch the program
 	waits   waits
 	link    atomic.Pointer[Link] // to the launcher; nil before Init, and where there is none
+	arena   *shm.Arena           // has the memory of the program; nil before Map
 }
 
 // waits are what a sidecar waits for. It is safe for concurrent use.
@@ -79,6 +80,24 @@ func (s *Sidecar) Watch(word *os.File) error {
 		}
 	})
 	return nil
+}
+
+// Map implements launch.Sidecar.
+func (s *Sidecar) Map(file *os.File, size int) ([]byte, error) {
+	a, err := shm.AdoptArena(file, size)
+	if err != nil {
+		return nil, fmt.Errorf("launch: memory of process %d: %w", s.program.PID, err)
+	}
+	s.arena = a
+	return a.Bytes()[:size:size], nil
+}
+
+// memory returns the arena of this process; nil if the transport makes it.
+func (s *Sidecar) memory() *shm.Arena {
+	if s == nil {
+		return nil
+	}
+	return s.arena
 }
 
 // Close implements launch.Sidecar.
