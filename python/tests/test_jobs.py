@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -28,11 +29,11 @@ def start(*args: str, n: int = 0, extra: tuple[str, ...] = (), script: str = "tr
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
 
-def join(name: str, *args: str, n: int) -> str:
+def join(name: str, *args: str, n: int, extra: tuple[str, ...] = ()) -> str:
     """Lets n peers join a job, waits for their end, and returns what they print."""
     program = [sys.executable, str(HERE / "train.py"), *args]
     env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
-    command = [ELRUN, "join", "-n", str(n), "--name", name, *program]
+    command = [ELRUN, "join", "-n", str(n), "--name", name, *extra, *program]
     out = subprocess.PIPE
     return subprocess.run(command, env=env, stdout=out, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE, check=False).stdout
 
@@ -97,23 +98,44 @@ def test_exact_like_alone(alone: str) -> None:
     assert ends(out) == [alone] * 2, out
 
 
+@pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_exact_with_kills_and_joins(alone: str, tmp_path: Path, seed: int) -> None:
+def test_kills_and_joins(alone: str, tmp_path: Path, seed: int, exact: bool) -> None:
     """Five of six peers are killed, one after the other, and two join. ELRUN_SEEDS is the number of schedules."""
     choose = random.Random(seed)
     victims, steps = choose.sample(range(1, 6), 5), sorted(choose.sample(range(4, 24), 5))
     kills = ",".join(f"{step}:{victim}:{choose.randrange(3)}" for step, victim in zip(steps, victims))
     ready, imported, name = tmp_path / "ready", tmp_path / "imported", f"kills{os.getpid()}-{seed}"
-    program = ["--exact", "--pace", "0.05"]
+    program = ["--pace", "0.05", *(["--exact"] if exact else [])]
+    logs = [tmp_path / "log", tmp_path / "late"]
+    extra = [("--events", str(log)) for log in logs]
     # Step 5 waits for the newcomers' import of torch, which takes long.
-    p = start(*program, "--ready", str(ready), "--hold", str(imported), "--kill", kills, n=6, extra=("--name", name))
+    p = start(*program, "--ready", str(ready), "--hold", str(imported), "--kill", kills, n=6, extra=("--name", name, *extra[0]))
     wait_for(ready, p)
-    late = join(name, *program, "--imported", str(imported), n=2)
+    late = join(name, *program, "--imported", str(imported), n=2, extra=extra[1])
     out = finish(p)
-    assert p.returncode == 0, out
-    assert ends(out) == [alone], f"kills {kills}: {out}"
+    assert p.returncode == 0 and "killed by signal 9" in out, out
+    want = alone if exact else ends(out)[0]
+    assert ends(out) == [want], f"kills {kills}: {out}"
     # The newcomers train along, unless they came after the end.
-    assert set(ends(late)) <= {alone}, f"kills {kills}: {late}"
+    assert set(ends(late)) <= {want}, f"kills {kills}: {late}"
+    done = ledger(logs)
+    assert all(len(set(microbatches)) == len(microbatches) for microbatches in done.values()), f"kills {kills}: {done}"
+    # A step is in the log of a peer when the next one is done: those that died have not written their last steps.
+    unwritten = {step - k for step in steps for k in (0, 1)}
+    assert all(done[step] == [0, 1, 2, 3] for step in range(1, 25) if step not in unwritten), f"kills {kills}: {done}"
+
+
+def ledger(logs: list[Path]) -> dict[int, list[int]]:
+    """The microbatches of each step that the peers have computed, from the logs of all launchers."""
+    done: dict[int, list[int]] = {}
+    for log in logs:
+        for line in log.read_text().splitlines() if log.exists() else ():
+            event = json.loads(line)
+            if event["event"] == "step":
+                assert event["recomputed"] == 0, line
+                done.setdefault(event["step"], []).extend(m for lo, hi in event["microbatches"] for m in range(lo, hi))
+    return {step: sorted(microbatches) for step, microbatches in done.items()}
 
 
 def held(folder: Path, n: int = 0) -> tuple[subprocess.Popen[str], Path]:
@@ -122,16 +144,6 @@ def held(folder: Path, n: int = 0) -> tuple[subprocess.Popen[str], Path]:
     p = start("--ready", str(ready), "--hold", str(hold), n=n)
     wait_for(ready, p)
     return p, hold
-
-
-def test_plain_with_a_kill(tmp_path: Path) -> None:
-    p, hold = held(tmp_path, n=3)
-    os.kill(programs_of(p)[2], signal.SIGKILL)
-    hold.touch()
-    out = finish(p)
-    assert p.returncode == 0, out
-    assert len(ends(out)) == 2 and len(set(ends(out))) == 1, out
-    assert "killed by signal 9" in out
 
 
 def capability() -> str:
