@@ -139,7 +139,7 @@ bench-python: build ## steps of a PyTorch Job beside DistributedDataParallel ove
 	@for model in mlp cnn wide; do ELRUN=$(CURDIR)/bin/elrun PYTHONPATH=python OMP_NUM_THREADS=1 bin/elrun -n 2 $(PYTHON) python/bench/steps.py $$model || exit; done
 
 planted: ## each small mistake of scripts/planted/testdata, and whether a test finds it
-	@$(GO) run ./scripts/planted
+	@PYTHON="$(PYTHON)" $(GO) run ./scripts/planted
 
 sim: ## membership and the life of a job in simulations, SEEDS=50000 of them
 	@CGO_ENABLED=0 $(GO) test -count=1 -run=TestSimulate -v ./elastic/member -seeds=$(SEEDS)

@@ -19,7 +19,7 @@ type bug struct {
 	name     string
 	file     string // path below the module's root, with slashes
 	old, new string // whole lines with their line ends
-	pkg      string // package of the test, as in ./collective
+	pkg      string // package of the test, as in ./collective, or the file of a test in Python
 	test     string // name of the test function
 }
 

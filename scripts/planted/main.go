@@ -4,17 +4,19 @@
 //
 //	go run ./scripts/planted [-run REGEXP]     from the module's root
 //
-// The exit status is 1 if a test did not find its bug, or if an entry does not fit the source.
+// Bugs of the Python package need a python3 with PyTorch and pytest, which $PYTHON may name. The exit status is 1 if a test did not find its bug, or if an entry does not fit the source.
 // Entries that do not fit are reported at the end.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -94,8 +96,8 @@ func copySource(root string) error {
 // try checks that the bug's test passes in the copy. Then it applies the bug to the copy, runs the
 // test, and restores the copy.
 func (b bug) try(root string) (found bool, err error) {
-	path := filepath.Join(root, filepath.FromSlash(b.file))
-	source, err := os.ReadFile(path)
+	file := filepath.Join(root, filepath.FromSlash(b.file))
+	source, err := os.ReadFile(file)
 	if err != nil {
 		return false, err
 	}
@@ -103,15 +105,15 @@ func (b bug) try(root string) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if out, err := goTest(root, b); err != nil {
+	if out, err := b.run(root); err != nil {
 		return false, fmt.Errorf("%s fails without %q: %w\n%s", b.test, b.name, err, out)
 	}
-	if err := os.WriteFile(path, []byte(planted), 0o666); err != nil {
+	if err := os.WriteFile(file, []byte(planted), 0o666); err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, os.WriteFile(path, source, 0o666)) }()
+	defer func() { err = errors.Join(err, os.WriteFile(file, source, 0o666)) }()
 	begun := time.Now()
-	out, failed := goTest(root, b)
+	out, failed := b.run(root)
 	if strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]") {
 		return false, fmt.Errorf("%q does not compile:\n%s", b.name, out)
 	}
@@ -123,8 +125,11 @@ func (b bug) try(root string) (found bool, err error) {
 	return failed != nil, nil
 }
 
-// goTest runs the bug's test in the copy and returns its output.
-func goTest(root string, b bug) (string, error) {
+// run runs the bug's test in the copy and returns its output.
+func (b bug) run(root string) (string, error) {
+	if path.Ext(b.pkg) == ".py" {
+		return b.runPython(root)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit+5*time.Minute) // 5 more minutes for the compilation
 	defer cancel()
 	// Without -count go test would return the result of the run before if the bug is in code that only
@@ -135,5 +140,24 @@ func goTest(root string, b bug) (string, error) {
 	if err == nil && strings.Contains(string(out), "no tests to run") {
 		err = fmt.Errorf("there is no %s in %s", b.test, b.pkg)
 	}
+	return string(out), err
+}
+
+// runPython runs the bug's test with pytest, and elrun of the copy.
+func (b bug) runPython(root string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit+2*time.Minute) // 2 more minutes for the import of PyTorch and a build
+	defer cancel()
+	elrun := filepath.Join(root, "bin", "elrun")
+	if _, err := os.Stat(elrun); err != nil { // no bug of Python changes it
+		build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", elrun, "./cmd/elrun")
+		build.Dir = root
+		if out, err := build.CombinedOutput(); err != nil {
+			return string(out), err
+		}
+	}
+	cmd := exec.CommandContext(ctx, cmp.Or(os.Getenv("PYTHON"), "python3"), "-m", "pytest", "-q", "-x", b.pkg+"::"+b.test)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "ELRUN="+elrun, "PYTHONPATH="+filepath.Join(root, "python"))
+	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -82,12 +82,16 @@ func hasTest(t *testing.T, dir, name string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	begin := "func "
+	if filepath.Ext(dir) == ".py" {
+		files, begin = []string{dir}, "\ndef "
+	}
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(b), "func "+name+"(") {
+		if strings.Contains(string(b), begin+name+"(") {
 			return true
 		}
 	}
