@@ -18,6 +18,8 @@ RUNS     = 500
 SEED     = 1
 PYTHON   = python3
 PEERS    = 1
+ROUNDS   = 5
+SECONDS  = 40
 TIMEOUT  = 60m
 # How many packages are tested at the same time. With more the tests of large groups would starve each other.
 AT_ONCE  = $$(getconf _NPROCESSORS_ONLN)
@@ -51,7 +53,7 @@ LONG = -run=^TestKill ./trainer
 THIN    = ^TestMatrixInMemory$$/^n=[678]$$|^TestSelectionOfLongVectors$$/^n=[46789]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestLostHostIsOut$$/.*/.*/^seed_[23]$$|^TestPausedHostStays$$/.*/^seed_[2-5]$$|^Test(AutoIsNearBest|EvaluatorCost|Soak|Schedules|QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
 THINNED = ./collective ./transport/p2p ./testing/simnet ./testing/e2e ./testing/netchaos ./testing/chaos
 
-.PHONY: help build mnist data run check test test-long test-python race lint fuzz bench figures bench-peers bench-peers-short bench-train bench-python planted sim recording balance-report scale model chaos soak schedules differential k8s dist wheel deb clean
+.PHONY: help build mnist data run check test test-long test-python race lint fuzz bench figures bench-peers bench-peers-short bench-train bench-python bench-churn planted sim recording balance-report scale model chaos soak schedules differential k8s dist wheel deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -118,7 +120,7 @@ bench: ## the benchmarks (BENCH=regexp)
 	@CGO_ENABLED=0 $(GO) test -run='^$$' -bench='$(BENCH)' -benchmem $(PACKAGES)
 
 # A module of its own: building elrun must not need what draws. The commands run from here.
-figures: ## bin/balance and bin/bench-peers, which draw docs/balancing and docs/benchmarks
+figures: ## bin/balance, bin/bench-peers and bin/bench-churn, which draw docs/balancing and docs/benchmarks
 	@mkdir -p bin
 	@CGO_ENABLED=0 $(GO) -C scripts/figures build -buildvcs=false -o ../../bin/ ./...
 
@@ -137,6 +139,10 @@ bench-train: mnist ## training steps of PEERS=1 beside PyTorch, where PYTHON=pyt
 
 bench-python: build ## steps of a PyTorch Job beside DistributedDataParallel over Gloo, where PYTHON=python3 has torch: docs/benchmarks.md
 	@for model in mlp cnn wide; do ELRUN=$(CURDIR)/bin/elrun PYTHONPATH=python OMP_NUM_THREADS=1 bin/elrun -n 2 $(PYTHON) python/bench/steps.py $$model || exit; done
+
+bench-churn: build mnist figures ## kills and joins beside other elastic systems, ROUNDS=5 of SECONDS=40 each: docs/benchmarks.md
+	@scripts/churn.sh --data data/mnist --rounds $(ROUNDS) --seconds $(SECONDS) $(ARGS) docs/benchmarks/churn.json
+	@bin/bench-churn docs
 
 planted: ## each small mistake of scripts/planted/testdata, and whether a test finds it
 	@PYTHON="$(PYTHON)" $(GO) run ./scripts/planted
