@@ -82,6 +82,14 @@ def _memory_file(size: int, room: int = 0) -> int:
     return fd
 
 
+def _no_breakpoint(*_: object, **__: object) -> None:
+    """Is breakpoint() in a peer of a job. While a debugger waits at a prompt, the others would wait for the peer."""
+    raise Error(
+        "breakpoint() in a peer of a job, whose terminal is the launcher's: debug the script alone, without elrun before python3,"
+        " or set PYTHONBREAKPOINT to a debugger that needs no terminal"
+    )
+
+
 class Link:
     """A sidecar of this process. One thread uses it at a time."""
 
@@ -104,6 +112,7 @@ class Link:
             theirs.close()
             os.close(fd)
             self._lock.close_file()
+        self._launched = launcher is not None
         if launcher is not None:
             os.close(int(launcher))
             # Another Job of this program, or of a child, is a group of its own.
@@ -153,6 +162,9 @@ class Link:
             previous(kind, error, trace)
 
         sys.excepthook = hook
+        self._breakpoint = sys.breakpointhook
+        if self._launched and self._breakpoint is sys.__breakpointhook__ and not os.environ.get("PYTHONBREAKPOINT"):
+            sys.breakpointhook = _no_breakpoint
         self._previous = None
         if threading.current_thread() is threading.main_thread():
             self._previous = signal.signal(signal.SIGTERM, self._on_term)
@@ -168,6 +180,10 @@ class Link:
         else:
             self.send(LEAVE)
 
+    def _restore_breakpoint(self) -> None:
+        if sys.breakpointhook is _no_breakpoint:
+            sys.breakpointhook = self._breakpoint
+
     def _restore_signal(self) -> None:
         """Gives SIGTERM back the effect that it had before."""
         with contextlib.suppress(ValueError):  # not the main thread
@@ -179,6 +195,7 @@ class Link:
         self._closed = True
         self._sock.close()
         self._restore_signal()
+        self._restore_breakpoint()
 
     def _exit(self) -> None:
         if os.getpid() == self._pid:
@@ -202,6 +219,7 @@ class Link:
         self._sock.close()
         self._lock.release()
         self._restore_signal()
+        self._restore_breakpoint()
         atexit.unregister(self._exit)
 
     def ended(self) -> None:
@@ -211,7 +229,7 @@ class Link:
     # Frames.
 
     def send(self, kind: int, a: int = 0, b: float = 0.0, payload: bytes | memoryview = b"") -> None:
-        self._check()
+        self.check()
         self._sending = True
         try:
             self._sock.sendall(_HEAD.pack(kind, len(payload), a, b))
@@ -227,7 +245,7 @@ class Link:
 
     def receive(self) -> Frame:
         """The next frame. It waits for the other peers if need be."""
-        self._check()
+        self.check()
         kind, length, a, b = _HEAD.unpack(self._read(_HEAD.size))
         return Frame(kind, a, b, self._read(length))
 
@@ -245,7 +263,8 @@ class Link:
             got += more
         return bytes(buffer)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises if the job has ended, or is that of a parent process."""
         if os.getpid() != self._pid:
             raise Error("this process is a child of the job's program: make a Job of its own there, or use none")
         if self._closed:

@@ -141,6 +141,7 @@ class Job:
         self._loader: Loader | None = None
         self._pushed: _link.Frame | None = None  # a frame that came too early
         self._indices: list[int] | None = None  # samples of the iteration; None between iterations
+        self._units = 0  # microbatches of the iteration
         self._replay = False  # the step was computed by others
         self._stand_in = 0  # the first sample of the stand-ins for such a step
         self._replayed: _link.Frame | None = None  # the frame of such a step
@@ -417,6 +418,7 @@ class Job:
         else:
             self._stand_in = 0
             microbatches = units(f.payload)
+        self._units = len(microbatches)
         for s in self._buffers:
             s.old = s.tensor.clone()
         self._indices = [i for m in microbatches for i in m]
@@ -457,6 +459,7 @@ class Job:
         means has numbers that are means over the samples, too, by the names of Job(means=...). After True, Job.means has
         their means over the whole batch, the same at all peers.
         """
+        self._link.check()
         if self._indices is None:
             raise Error("job.backward outside of an iteration of the loader, or twice in one: add up the losses, and call it once")
         given = None if weight is None else float(weight)
@@ -486,7 +489,17 @@ class Job:
         total = 0.0
         if n:
             self._used.clear()
-            (loss * (n * self._scale)).backward()  # type: ignore[no-untyped-call]
+            try:
+                (loss * (n * self._scale)).backward()  # type: ignore[no-untyped-call]
+            except (MemoryError, RuntimeError) as e:
+                if not _out_of_memory(e) or self._units < 2:
+                    raise
+                # The sidecar drops what was added, and asks for half as many microbatches at once.
+                self._restore(0)
+                self._hide()
+                self._link.send(_link.DONE, a=-1)
+                self._pushed = self._next_or_over()
+                return False
             self._add_sums(numbers, n * self._scale)
             total = float(loss.detach()) * n
             if self._scaler is not None:
@@ -711,6 +724,11 @@ def _unpacked(tree: Any) -> Any:
     if type(tree) in (list, tuple):
         return type(tree)(_unpacked(v) for v in tree)
     return tree
+
+
+def _out_of_memory(e: Exception) -> bool:
+    # Versions of torch differ in the type.
+    return isinstance(e, MemoryError) or type(e).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: " in str(e)
 
 
 def _plain(name: str) -> str:

@@ -377,6 +377,25 @@ def test_a_parameter_that_is_frozen_later(t: Training) -> None:
                 t.model.bias.requires_grad_(False)  # type: ignore[union-attr,operator]
 
 
+def test_groups_that_are_added(t: Training) -> None:
+    with refused("parameter groups of the optimizer have changed since Job"):
+        for _ in t.job.epochs(1):
+            for x, y in t.loader:
+                t.step(x, y)
+                if t.job.step == 2:
+                    t.opt.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+
+
+def test_a_parameter_without_elements() -> None:
+    model = net()
+    model.none = nn.Parameter(torch.zeros(0, 3))
+    t = Training(model)
+    for _ in t.job.epochs(1):
+        for x, y in t.loader:
+            t.step(x, y)
+    assert t.job.result is not None
+
+
 @pytest.mark.parametrize("none", [True, False])
 def test_another_backward(t: Training, none: bool) -> None:
     with refused("weight has the gradient of another backward: add up the losses"):
@@ -423,6 +442,65 @@ def test_a_compiled_model_has_the_names_of_the_plain_one() -> None:
     for _ in t.job.epochs(1):
         for x, y in t.loader:
             t.step(x, y)
+
+
+class Greedy(torch.autograd.Function):
+    """Fails in backward with more than four samples."""
+
+    error: Exception
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        if len(grad) > 4:
+            raise Greedy.error
+        return grad
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory: ...")],
+)
+def test_too_little_memory_for_backward(error: Exception) -> None:
+    Greedy.error = error
+    model, plain = (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=0.0), nn.Linear(4, 2)).eval() for _ in range(2))
+    plain.load_state_dict(model.state_dict())
+    opt, opt_plain = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, plain))
+    job = elrun.Job(model, opt)
+    loader = job.loader(data, batch_size=8, microbatch=2)
+    batch: list[Any] = []
+    for _ in job.epochs(2):
+        for x, y in loader:
+            opt.zero_grad()
+            # The end of the model computes its gradient before the memory is too little.
+            out = model[2](Greedy.apply(model[1](model[0](x))))
+            batch += zip(x, y)
+            if not job.backward(nn.functional.cross_entropy(out, y)):
+                if len(x) > 4:
+                    batch = []
+                continue
+            opt.step()
+            opt_plain.zero_grad()
+            nn.functional.cross_entropy(plain(torch.stack([x for x, _ in batch])), torch.stack([y for _, y in batch])).backward()
+            opt_plain.step()
+            batch = []
+    for a, b in zip(model.parameters(), plain.parameters()):
+        assert torch.allclose(a, b, atol=1e-5)
+    assert job.result is not None and job.result["Steps"] == 6
+
+
+def test_a_microbatch_that_does_not_fit() -> None:
+    Greedy.error = MemoryError()
+    model = net()
+    job = elrun.Job(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(MemoryError):
+        for _ in job.epochs(1) if (loader := job.loader(data, batch_size=8, microbatch=8)) else ():
+            for x, y in loader:
+                job.backward(nn.functional.cross_entropy(Greedy.apply(model(x)), y))
+    job._link.close("the test is over")
 
 
 def test_a_loss_that_is_not_finite(t: Training) -> None:
@@ -513,7 +591,7 @@ def test_a_child_has_no_job(t: Training) -> None:
     pid = os.fork()
     if pid == 0:
         try:
-            t.job._link.send(1)
+            t.job.backward(torch.zeros(()))
         except elrun.Error as e:
             os.write(write, str(e).encode())
         os._exit(0)
@@ -529,6 +607,7 @@ def test_a_child_has_no_job(t: Training) -> None:
 def test_many_jobs_leave_nothing() -> None:
     def one() -> tuple[int, int]:
         t = Training()
+        assert threading.active_count() == before  # a fork beside threads warns
         for _ in t.job.epochs(1):
             for x, y in t.loader:
                 t.step(x, y)
@@ -536,7 +615,7 @@ def test_many_jobs_leave_nothing() -> None:
         gc.collect()
         return threading.active_count(), len(os.listdir("/proc/self/fd"))
 
-    handler = signal.getsignal(signal.SIGTERM)
+    handler, before = signal.getsignal(signal.SIGTERM), threading.active_count()
     first = one()
     assert {one() for _ in range(5)} == {first}
     assert signal.getsignal(signal.SIGTERM) == handler

@@ -29,9 +29,9 @@ def start(*args: str, n: int = 0, extra: tuple[str, ...] = (), script: str = "tr
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
 
 
-def join(name: str, *args: str, n: int, extra: tuple[str, ...] = ()) -> str:
+def join(name: str, *args: str, n: int, extra: tuple[str, ...] = (), script: str = "train.py") -> str:
     """Lets n peers join a job, waits for their end, and returns what they print."""
-    program = [sys.executable, str(HERE / "train.py"), *args]
+    program = [sys.executable, str(HERE / script), *args]
     env = {**os.environ, "PYTHONPATH": str(HERE.parent)}
     command = [ELRUN, "join", "-n", str(n), "--name", name, *extra, *program]
     out = subprocess.PIPE

@@ -28,7 +28,7 @@ parser.add_argument("--pace", type=float, default=0)  # seconds of a batch
 parser.add_argument("--exact", action="store_true")
 parser.add_argument("--checkpoint")
 parser.add_argument("--steps-between", type=int, default=10)
-parser.add_argument("--fail", default="")  # at step 5, "exception", "exit" or "hard"
+parser.add_argument("--fail", default="")  # at step 5, "exception", "exit", "hard" or "breakpoint"
 parser.add_argument("--ready", default="")  # a file to make at step 3
 parser.add_argument("--imported", default="")  # a file to make now, when torch is imported
 parser.add_argument("--hold", default="")  # a file to wait for at step 5
@@ -93,6 +93,8 @@ for _ in job.epochs(args.epochs):
             raise ValueError("bad sample")
         if job.step == 5 and args.fail == "exit":
             sys.exit(3)
+        if job.step == 5 and args.fail == "breakpoint":
+            breakpoint()
         if job.step == 5 and args.fail == "hard":
             os._exit(3)
         die_at(job.step, 0)
