@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/optim"
 )
@@ -54,7 +55,12 @@ type sink struct {
 // mean, or an update from another peer. applied holds the mean gradient of the last committed
 // step, from which other peers can commit that step too, even while the next step is being
 // reduced into staging.
-type gradientBuffers struct{ staging, applied vector }
+type gradientBuffers struct {
+	staging, applied vector
+	// checked is set if the staged means are known to be finite, and copied if the memory of the model
+	// has a copy of them for its Updater.
+	checked, copied bool
+}
 
 // vector has one float32 for each element of each parameter.
 type vector struct {
@@ -63,7 +69,7 @@ type vector struct {
 }
 
 // swap makes the staged gradient the applied gradient, by exchanging the two buffers.
-func (g *gradientBuffers) swap() { g.staging, g.applied = g.applied, g.staging }
+func (g *gradientBuffers) swap() { *g = gradientBuffers{staging: g.applied, applied: g.staging} }
 
 // floatAccumulator sums in float32. The sums of all ranks are reduced into the staging buffer.
 type floatAccumulator struct {
@@ -72,6 +78,7 @@ type floatAccumulator struct {
 	own    vector           // this peer's sums
 	bufs   *gradientBuffers // results of reductions
 	given  bool             // own is memory of the model (Model.Grads), which stays where it is
+	copies bool             // own gets a copy of the means, for an Updater
 	// bad names the parameter of the first value that was not finite; faultNone if there is none.
 	bad fault
 	// unchecked leaves values that are not finite to the Updater (Model.NotFinite).
@@ -80,7 +87,7 @@ type floatAccumulator struct {
 
 // newFloatAccumulator allocates the memory of a contribution.
 func newFloatAccumulator(l layout) (*floatAccumulator, *gradientBuffers) {
-	bufs := &gradientBuffers{l.vector(), l.vector()}
+	bufs := &gradientBuffers{staging: l.vector(), applied: l.vector()}
 	return &floatAccumulator{layout: l, own: l.vector(), bufs: bufs}, bufs
 }
 
@@ -96,7 +103,7 @@ func (f *floatAccumulator) use(m Model) error {
 		return fmt.Errorf("trainer: the first vector of Model.Grads has room for %d elements, want %d, for all gradients", cap(given[0]), n)
 	}
 	flat := given[0][:n:n]
-	f.own, f.given = vector{flat, cut(f.layout, flat)}, true
+	f.own, f.given, f.copies = vector{flat, cut(f.layout, flat)}, true, m.Updater != nil
 	for i, v := range f.own.views {
 		if &v[0] != &given[i][0] {
 			return fmt.Errorf("trainer: Model.Grads of parameter %d does not begin where the vector before it ends", i)
@@ -155,7 +162,7 @@ func (f *floatAccumulator) migrate(h *sharedBuffers) error {
 func (f *floatAccumulator) scan(b bucket) {
 	for i := b.firstParam; i < b.endParam; i++ {
 		lo, hi := f.layout.part(b, i)
-		if f.bad == faultNone && !f.unchecked && !allFinite(f.own.flat[lo:hi]) {
+		if f.bad == faultNone && !f.unchecked && !kernel.Finite(f.own.flat[lo:hi]) {
 			f.bad = faultGradient + fault(i)
 		}
 	}
@@ -167,22 +174,29 @@ func (f *floatAccumulator) fault() fault { return f.bad }
 // square implements accumulator.
 func (f *floatAccumulator) square() float64 { return square(optim.Norm(f.own.views)) }
 
-// mean divides the sums. Every float32 step fits.
+// mean divides the sums. Every float32 step fits. It also checks the means, and copies them for an Updater
+// while they are in the cache: all ranks have the sums, so the contribution is not needed any more.
 func (f *floatAccumulator) mean(divisor float64, left func(i int) int) (exact.Scale, bool) {
+	all := true
 	for i, sum := range f.bufs.staging.views {
-		makeMean(sum[:left(i)], divisor)
+		sum = sum[:left(i)]
+		for at := 0; at < len(sum); at += updateBlock {
+			part := sum[at:min(at+updateBlock, len(sum))]
+			all = makeMean(part, divisor) && all
+			if f.copies {
+				copy(f.own.views[i][at:], part)
+			}
+		}
 	}
+	f.bufs.checked, f.bufs.copied = all, f.copies
 	return exact.Scale{}, true
 }
 
-// makeMean divides a sum.
-func makeMean(sum []float32, divisor float64) {
+// makeMean divides a sum, and reports whether the result is finite.
+func makeMean(sum []float32, divisor float64) bool {
 	// Every rank computes the same factor and the same products, so the means are equal bit for
 	// bit.
-	factor := float32(1 / divisor)
-	for i := range sum {
-		sum[i] *= factor
-	}
+	return kernel.Scale(sum, float32(1/divisor))
 }
 
 // exactAccumulator sums in integers (package exact), so that the result does not depend on the

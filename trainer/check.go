@@ -380,6 +380,9 @@ func (c *checker) update() (params [][]float32, state []byte, err error) {
 	}
 	samples := int64(len(c.first))
 	step := optim.Commit{Step: 1, Peers: 1, Samples: samples, Weight: float64(samples), Loss: c.want.loss / float64(samples)}
+	for i, v := range c.model.Grads {
+		copy(v, mean[i])
+	}
 	if err := c.model.Updater.Apply(step, mean); err != nil {
 		return nil, nil, fmt.Errorf("Updater.Apply: %w", err)
 	}

@@ -96,7 +96,8 @@ type Model struct {
 	// another process may have the memory mapped. In exact mode each vector begins at a multiple of
 	// exact.Alignment, as those of exact.Views do. Otherwise the vectors are consecutive parts of one
 	// array, and the capacity of the first reaches to the end of the last. The run writes to them
-	// between calls of Gradient.
+	// between calls of Gradient, and an Updater finds the mean there. If the vectors lie in the memory
+	// that the ranks of a host share (collective.IsShared), they are reduced there.
 	Grads [][]float32
 	// GradScale is the factor by which Gradient multiplies gradients; 0 means 1. The mean gradient is
 	// without it. A power of two does not change how gradients are rounded.

@@ -95,7 +95,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	}
 	o.own.unweighable, o.own.gradScale = weighable(m, cfg), m.gradScale()
 	o.state = newState(o.plan, cfg, l.params, grads, scale)
-	o.state.updater, o.state.inexact, o.state.unchecked = m.Updater, m.Updater != nil && !cfg.Gradients.Exact, m.NotFinite
+	o.state.updater, o.state.inexact, o.state.unchecked, o.state.given = m.Updater, m.Updater != nil && !cfg.Gradients.Exact, m.NotFinite, m.Grads
 	o.reducer = reducer{layout: l, bucketBytes: cfg.Gradients.BucketBytes, sums: o.own.sums, coded: coded, log: cfg.Hooks.log}
 	o.reducer.links.bytes = o.reducer.bytes()
 	o.balance = balance{plan: o.plan, most: cfg.Balancing.MaxShare, pipelined: cfg.Gradients.Delay}

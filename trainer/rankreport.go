@@ -152,22 +152,3 @@ func peerName(s *elastic.Session) func(rank int) string {
 
 // finite reports whether x is neither infinite nor NaN.
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
-
-// allFinite reports whether all elements of v are finite. x-x is 0 for finite x and NaN otherwise,
-// and a sum keeps a NaN, so there is no branch per element. The four sums are separate variables,
-// which the compiler keeps in registers. It would keep the elements of an array in memory, which is
-// several times slower.
-func allFinite(v []float32) bool {
-	var a, b, c, d float32
-	for len(v) >= 4 {
-		a += v[0] - v[0]
-		b += v[1] - v[1]
-		c += v[2] - v[2]
-		d += v[3] - v[3]
-		v = v[4:]
-	}
-	for _, x := range v {
-		a += x - x
-	}
-	return a+b+c+d == 0
-}

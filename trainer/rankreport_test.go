@@ -3,7 +3,6 @@ package trainer
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -74,28 +73,6 @@ func TestFaultsAreNamed(t *testing.T) {
 	}
 	if err := checkFaults(make([]rankReport, 3), nameRank, params); err != nil {
 		t.Errorf("no fault: error %v", err)
-	}
-}
-
-func TestAllFinite(t *testing.T) {
-	bad := []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))}
-	for n := range 11 {
-		v := make([]float32, n)
-		for i := range v {
-			v[i] = math.MaxFloat32
-		}
-		if !allFinite(v) {
-			t.Errorf("%d finite elements: false", n)
-		}
-		for i := range v {
-			for _, b := range bad {
-				v[i] = b
-				if allFinite(v) || finite(float64(b)) {
-					t.Errorf("%v at %d of %d: true", b, i, n)
-				}
-			}
-			v[i] = 0
-		}
 	}
 }
 

@@ -43,6 +43,7 @@ type state struct {
 	updater   optim.Updater
 	inexact   bool
 	unchecked bool
+	given     [][]float32 // Model.Grads, for means
 }
 
 // observer is notified of the state's transitions, because reports and the contribution to the
@@ -320,7 +321,7 @@ func (s *state) Apply(from io.Reader) error {
 // fails at this peer. Then the state is invalid; after other errors nothing has changed.
 func (s *state) commit(o outcome, next exact.Scale, grown *growth.State) error {
 	for i, v := range s.grads.staging.views {
-		if !s.unchecked && !allFinite(v[:s.unmeant(i)]) { // the other elements were checked when they were updated
+		if !s.unchecked && !s.grads.checked && !kernel.Finite(v[:s.unmeant(i)]) { // the other elements were checked when they were updated
 			return fmt.Errorf("gradient of %s summed over all peers: %w; lower the learning rate, or check the data", s.params[i].Name, ErrNotFinite)
 		}
 	}
@@ -331,6 +332,11 @@ func (s *state) commit(o outcome, next exact.Scale, grown *growth.State) error {
 	if o.skipped() {
 		mean = nil // parameters and optimizer stay as they are
 	} else if s.updater != nil {
+		if !s.grads.copied {
+			for i, v := range s.given {
+				copy(v, mean[i])
+			}
+		}
 		c := optim.Commit{Step: o.Step, Epoch: o.Epoch, Peers: o.Peers, Samples: o.Samples, Weight: o.weight(), Loss: o.meanLoss()}
 		if err := s.updater.Apply(c, mean); err != nil {
 			s.invalidate()

@@ -1,6 +1,9 @@
 package trainer
 
-import "github.com/elrun/elrun/trainer/optim"
+import (
+	"github.com/elrun/elrun/internal/kernel"
+	"github.com/elrun/elrun/trainer/optim"
+)
 
 // undoLog owns the parameters and the optimizer state, and allows updates with a step that is
 // not committed yet, so that the next step can begin. Parameters are updated one by one, large
@@ -58,7 +61,7 @@ func (u *undoLog) update(i, from int, sum []float32, divisor float64, apply rule
 	state := make([][]float32, len(u.slots[i]))
 	for end := u.from[i]; end > from; end = u.from[i] {
 		at := max(from, end-updateBlock)
-		if !allFinite(sum[at:end]) {
+		if !kernel.Finite(sum[at:end]) {
 			return ErrNotFinite
 		}
 		makeMean(sum[at:end], divisor)

@@ -33,7 +33,9 @@ func (o *ownMomentum) Apply(c optim.Commit, mean [][]float32) error {
 	}
 	o.commits = append(o.commits, c)
 	for i, v := range mean {
-		copy(o.m.Grads[i], v)
+		if !slices.Equal(o.m.Grads[i], v) {
+			return fmt.Errorf("parameter %d: Model.Grads has no copy of the mean", i)
+		}
 		optim.SGD{Momentum: 0.5}.Update(c.Step, 0.25, o.m.Params[i].Data, o.m.Grads[i], [][]float32{o.velocity[i]})
 		clear(o.m.Grads[i])
 	}

@@ -15,3 +15,7 @@ func divideVectors[T dtype.Number](level, []T, int) bool { return false }
 func sumVectors[T dtype.Number](level, [][]T, [][]T, int) bool { return false }
 
 func copyVectors(level, *Copying, []byte, []byte) bool { return false }
+
+func finiteVectors(_ level, v []float32) ([]float32, bool) { return v, true }
+
+func scaleVectors(_ level, v []float32, _ float32) ([]float32, bool) { return v, true }

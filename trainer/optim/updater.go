@@ -5,7 +5,7 @@ package optim
 // goroutine of trainer.Run makes all calls, never during a call of Gradient.
 type Updater interface {
 	// Apply updates the parameters with the mean gradient of the step that c describes, by parameter,
-	// which it must not change. The memory of Model.Grads is free meanwhile. Equal parameters, states
+	// which it must not change. Model.Grads, if set, has a copy, which it may change. Equal parameters, states
 	// and means must give equal parameters and states, bit for bit, because each peer applies each
 	// step. After an error the training ends at this peer.
 	Apply(c Commit, mean [][]float32) error

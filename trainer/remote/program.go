@@ -86,8 +86,7 @@ type program struct {
 	link   *link
 	memory []byte
 	ctx    context.Context // of Serve, for calls of package trainer that have no context
-	grads  [][]float32
-	coming []frame // AHEAD, for before the next WORK
+	coming []frame         // AHEAD, for before the next WORK
 	result *trainer.Result
 	point  evaluations
 }
@@ -107,7 +106,6 @@ func (p *program) serve(ctx context.Context, peer Peer, leave <-chan struct{}) (
 	if err != nil {
 		return err
 	}
-	p.grads = m.Grads
 	m.Gradient, m.Updater = p.gradient, p
 	if h.Ahead {
 		m.Ahead = p.foresee
@@ -191,12 +189,9 @@ func units(microbatches [][]int) []byte {
 	return kernel.Bytes(words)
 }
 
-// Apply implements optim.Updater: the program updates the parameters with the mean, which is in the
+// Apply implements optim.Updater: the program updates the parameters with the mean, which is also in the
 // memory of the gradients.
-func (p *program) Apply(c optim.Commit, mean [][]float32) error {
-	for i, v := range mean {
-		copy(p.grads[i], v)
-	}
+func (p *program) Apply(c optim.Commit, _ [][]float32) error {
 	news, err := json.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("describe step %d: %w", c.Step, err)
