@@ -253,7 +253,12 @@ class Job:
 
     def _saved(self) -> Any:
         # Equal states must have equal bytes.
-        saved = {"step": self._updated, "state": [s.state_dict() for s in self.state], "rest": [t.detach() for _, t in self._rest]}
+        saved = {
+            "step": self._updated,
+            "means": [self.loss, *self.means.values()],  # the loop of a newcomer decides by them, too
+            "state": [s.state_dict() for s in self.state],
+            "rest": [t.detach() for _, t in self._rest],
+        }
         return _canonical(saved)
 
     def _load(self, payload: bytes) -> None:
@@ -268,6 +273,8 @@ class Job:
                 _compare(s, d, self._updated)
             s.load_state_dict(d)
         self._updated = saved["step"]
+        self.loss, *means = saved["means"]
+        self.means.update(zip(self.means, means))
         with torch.no_grad():
             for (_, t), v in zip(self._rest, saved["rest"]):
                 t.copy_(v)
@@ -638,7 +645,7 @@ class Job:
 
     def _reached(self, f: _link.Frame) -> None:
         self._point = json.loads(f.payload)
-        self.rank, self.peers = self._point["Rank"], self._point["Ranks"]
+        self.step, self.rank, self.peers = self._point["Step"], self._point["Rank"], self._point["Ranks"]
 
     def part(self, dataset: Any, batch_size: int, *, collate_fn: Any = None) -> Iterator[Any]:
         """Batches of this peer's part of a set, for evaluation. All peers together get each sample once."""

@@ -219,6 +219,15 @@ def test_means(weighed: bool) -> None:
     assert sums == [pytest.approx(float((everything[:, 0] * w).sum() / w.sum()), rel=1e-4)]
 
 
+def test_a_newcomer_knows_the_means() -> None:
+    job, other = (elrun.Job(net(), means=["accuracy"]) for _ in range(2))
+    job.loss, job.means["accuracy"] = 0.5, 0.75
+    b = io.BytesIO()
+    torch.save(elrun._packed(job._saved()), b)
+    other._load(b.getvalue())
+    assert (other.loss, other.means) == (0.5, {"accuracy": 0.75})
+
+
 def test_means_refused(t: Training) -> None:
     with refused("want a list of names"):
         elrun.Job(net(), means="accuracy")
