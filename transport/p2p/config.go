@@ -57,7 +57,8 @@ type Config struct {
 	// HostKey is the secret that hosts of one kernel share, HostKeySize bytes long. Hosts with the
 	// same key reach each other by Unix sockets alone. UseHostKey sets it later.
 	HostKey []byte
-	// Memory is that of mesh.Config.
+	// Memory is the memory for vectors that other processes of the host may read; nil lets the mesh make its
+	// own (mesh.Config).
 	Memory mesh.Memory
 
 	handshake time.Duration                          // tests: replaces handshakeTime; 0 for the default

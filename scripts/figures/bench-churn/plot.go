@@ -55,7 +55,8 @@ func (s *study) plot(name string) error {
 	return os.WriteFile(name, b.Bytes(), 0o644)
 }
 
-// dots returns the times after kills, above one another. A time without end is as long as that to the next event.
+// dots returns a point for each kill, at the time without a new step after it. If no step followed before the next event, it is
+// the time to that event.
 func (s *study) dots(runs []run, x float64) (dots plotter.XYs) {
 	for _, r := range runs {
 		for _, t := range r.Kills {

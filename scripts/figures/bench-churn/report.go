@@ -121,7 +121,7 @@ func sorted(all []*float64) (known []float64) {
 	return known
 }
 
-// median returns the median of values, of which there must be one.
+// median returns the median of at least one value.
 func median(values []float64) float64 {
 	values = slices.Sorted(slices.Values(values))
 	n := len(values)
