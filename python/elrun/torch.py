@@ -110,6 +110,8 @@ class Job:
         self.means = dict.fromkeys(means, float("nan"))
         """Means over the whole batch of the last complete step, like loss."""
         self.result: dict[str, Any] | None = None
+        self.kept: dict[str, torch.Tensor] | None = None
+        """The state_dict of the model at the last job.keep(), after the training."""
         # A GradScaler leaves out the steps whose gradients are not finite. It has its factor in the loss.
         self._scaler = next((s for s in state if hasattr(s, "unscale_") and s.is_enabled()), None)
         if self._scaler is not None and (exact or compress):
@@ -157,7 +159,7 @@ class Job:
             s.register_step_post_hook(self._note_step)
         self._updated = 0  # the last step of which the loop has updated them
         self._point: dict[str, Any] | None = None  # the end of an epoch
-        self._stop = False
+        self._stop = self._keep = False
         self._began = self._over = False
         self._reasons: list[str] = []  # of busy, the last one inside the others
 
@@ -290,6 +292,8 @@ class Job:
         """The sidecar has ended the training: return, or raise what it says."""
         self._link.ended()
         self._link.close()
+        if end["Kept"]:
+            self.kept = self._copy()
         if self._loader is not None:
             self._loader.close()
         self._over, self.result = True, end.get("Result")
@@ -304,6 +308,16 @@ class Job:
             raise Error(_MIXED)
         if kind:
             raise Error(text)
+
+    def _copy(self) -> dict[str, torch.Tensor]:
+        """A state_dict of the model, with the tensors that the memory of the gradients has."""
+        slots = {id(s.tensor): s for s in self._slots}
+        named = self.model.state_dict(keep_vars=True)
+        copies = {}
+        for name, t in named.items():
+            value = slots[id(t)].grad if id(t) in slots else t
+            copies[name] = value.detach().to(t.dtype, copy=True)
+        return copies
 
     # The loops.
 
@@ -384,7 +398,8 @@ class Job:
                     )
             if not self._over:
                 self._point = None
-                self._link.send(_link.GOON, a=int(self._stop))
+                self._link.send(_link.GOON, a=_STOP * self._stop + _KEEP * self._keep)
+                self._keep = False
 
     def _hello(self, passes: int) -> None:
         if passes < 1:
@@ -697,10 +712,20 @@ class Job:
         if not self._over:
             self._link.send(_link.BUSY, payload="".join(self._reasons[-1:]).encode()[:100])
 
+    def keep(self) -> None:
+        """Keeps a copy of the model of this epoch, in place of an earlier one: Job.kept has it after the training.
+
+        All peers must decide alike, by job.sum or job.loss. For a peer that joined later the others decide.
+        """
+        self._at_end("keep")
+        self._keep = True
+
     def stop(self) -> None:
         """Ends the training after this epoch, at all peers. All peers must decide alike: decide by job.sum or job.loss."""
         self._stop = True
 
+
+_STOP, _KEEP = 1, 2  # in GOON
 
 _MIXED = "job.backward with weight= in some calls and without it in others: pass weight= in each call, or in none"
 

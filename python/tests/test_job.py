@@ -93,6 +93,21 @@ def test_evaluation_has_each_sample_once(t: Training) -> None:
         assert isinstance(t.job.sum(3), int)
 
 
+def test_a_kept_model(t: Training) -> None:
+    want = {}
+    for epoch in t.job.epochs(3):
+        for x, y in t.loader:
+            t.step(x, y)
+        if epoch == 1:
+            t.job.keep()
+            want = {name: v.clone() for name, v in t.model.state_dict().items()}
+    assert t.job.kept is not None and t.job.kept.keys() == want.keys()
+    for name, v in want.items():
+        assert torch.equal(t.job.kept[name], v)
+        assert not torch.equal(t.model.state_dict()[name], v)
+    t.model.load_state_dict(t.job.kept)
+
+
 def refused(text: str) -> Any:
     return pytest.raises(elrun.Error, match=text)
 

@@ -29,7 +29,7 @@ const (
 	kindPoint                   // sidecar: a the step, payload the JSON of pointNews
 	kindPart                    // program: a the size of the set, payload what it has done, as pairs of int64; sidecar: what to do
 	kindSum                     // program: numbers as float64; sidecar: their sums, a 1 if the part of a lost peer is missing
-	kindGoOn                    // program: a 1 to stop the training here
+	kindGoOn                    // program: a has goOnStop to stop the training here, and goOnKeep to keep the parameters
 	kindEnd                     // sidecar: JSON of end
 	kindLeave                   // program
 	kindFail                    // program: payload the text of its error

@@ -24,6 +24,12 @@ type evaluations struct {
 	complete float64
 }
 
+// Bits of a GOON.
+const (
+	goOnStop = 1 << iota
+	goOnKeep
+)
+
 // pointNews is what the program learns of a point.
 type pointNews struct {
 	Step, Of    int64
@@ -61,8 +67,11 @@ func (e *evaluations) serve(ctx context.Context, at *trainer.Point) error {
 		switch f := *e.asked; f.kind {
 		case kindGoOn:
 			e.asked = nil
-			if f.a == 1 {
+			if f.a&goOnStop != 0 {
 				at.Stop()
+			}
+			if f.a&goOnKeep != 0 {
+				at.Keep()
 			}
 			return nil
 		case kindSum:

@@ -88,6 +88,7 @@ type program struct {
 	ctx    context.Context // of Serve, for calls of package trainer that have no context
 	coming []frame         // AHEAD, for before the next WORK
 	result *trainer.Result
+	kept   int64 // step of the kept parameters; 0 for none
 	point  evaluations
 }
 
@@ -142,6 +143,10 @@ func (p *program) serve(ctx context.Context, peer Peer, leave <-chan struct{}) (
 			at.Fail(err)
 		}
 	}
+	for i, kept := range run.Kept() { // no step needs the gradients any more
+		copy(m.Grads[i], kept.Data)
+	}
+	p.kept = run.Status().Kept
 	return run.Err()
 }
 
@@ -218,11 +223,13 @@ type end struct {
 	// failed.
 	Error, Class string
 	Result       *trainer.Result
+	// Kept is the step of the kept parameters, which the memory of the gradients has; 0 for none.
+	Kept int64
 }
 
 // end returns the payload of the last frame, for the outcome of the training.
 func (p *program) end(err error) []byte {
-	e := end{Result: p.result}
+	e := end{Result: p.result, Kept: p.kept}
 	switch {
 	case err == nil:
 	case errors.Is(err, elastic.ErrLeft):
