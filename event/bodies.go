@@ -3,13 +3,15 @@ package event
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // View reports a new view, with its members and voters. Event.Epoch is the epoch of the view.
 type View struct {
-	Members []string `json:"members"` // short IDs, by rank
-	Voters  []string `json:"voters"`  // short IDs of the members whose votes count for a quorum
-	Reason  string   `json:"reason"`  // start, join, leave, lost, kick, forced, vote, grant, renew
+	Members []string `json:"members"`      // short IDs, by rank
+	Voters  []string `json:"voters"`       // short IDs of the members whose votes count for a quorum
+	Reason  string   `json:"reason"`       // start, join, leave, lost, kick, forced, vote, grant, renew
+	MS      float64  `json:"ms,omitempty"` // time from the end of the session before to this one, at the emitter
 }
 
 // Name returns "view".
@@ -26,23 +28,26 @@ func (Decided) Name() string { return "decided" }
 // Step reports a committed step, once the step is stable: every member is known to have committed
 // it. In a loop of elastic.Group.Steps each microbatch is one sample.
 type Step struct {
-	Attempt      int      `json:"attempt"`                // number of the attempt that was committed, from 0
-	Microbatches [][2]int `json:"microbatches"`           // ranges [first, end) that this peer contributed
-	ShareSamples int      `json:"share_samples"`          // samples that this peer contributed
-	Samples      int      `json:"samples"`                // samples of all peers together
-	Loss         float64  `json:"loss,omitempty"`         // mean over the samples of all peers; absent if unknown
-	Digest       string   `json:"digest"`                 // hash of the parameters after the step
-	Recomputed   int      `json:"recomputed"`             // microbatches computed a second time
-	Stolen       int      `json:"stolen,omitempty"`       // microbatches of other peers of the host that this peer computed
-	ComputeMS    float64  `json:"compute_ms"`             // time of this peer's computation
-	CommMS       float64  `json:"comm_ms"`                // time of the step in which this peer did not compute
-	StepMS       float64  `json:"step_ms"`                // time of the whole step
-	PredictedMS  float64  `json:"predicted_ms,omitempty"` // forecast of ComputeMS when the share was set; absent if unknown
-	Of           int64    `json:"of,omitempty"`           // steps of the whole job, if known
-	GradNorm     float64  `json:"grad_norm,omitempty"`    // norm of the mean gradient of this peer's samples, if known
-	NoiseScale   float64  `json:"noise_scale,omitempty"`  // gradient noise scale in samples, if known; equal at all members except new ones
-	SentBytes    int64    `json:"sent_bytes,omitempty"`   // bytes of gradients that this peer sent, if they were compressed
-	RawBytes     int64    `json:"raw_bytes,omitempty"`    // bytes that this peer would have sent without compression
+	Attempt      int      `json:"attempt"`          // number of the attempt that was committed, from 0
+	Microbatches [][2]int `json:"microbatches"`     // ranges [first, end) that this peer contributed
+	ShareSamples int      `json:"share_samples"`    // samples that this peer contributed
+	Samples      int      `json:"samples"`          // samples of all peers together
+	Loss         float64  `json:"loss,omitempty"`   // mean over the samples of all peers; absent if unknown
+	Digest       string   `json:"digest"`           // hash of the parameters after the step
+	Recomputed   int      `json:"recomputed"`       // microbatches computed a second time
+	Stolen       int      `json:"stolen,omitempty"` // microbatches of other peers of the host that this peer computed
+	ComputeMS    float64  `json:"compute_ms"`       // time of this peer's computation
+	CommMS       float64  `json:"comm_ms"`          // time in which this peer waited for sums and the commit record
+	StepMS       float64  `json:"step_ms"`          // time of the whole step
+	// Times has the parts of StepMS.
+	Times
+	PredictedMS float64 `json:"predicted_ms,omitempty"` // forecast of ComputeMS when the share was set; absent if unknown
+	Of          int64   `json:"of,omitempty"`           // steps of the whole job, if known
+	GradNorm    float64 `json:"grad_norm,omitempty"`    // norm of the mean gradient of this peer's samples, if known
+	NoiseScale  float64 `json:"noise_scale,omitempty"`  // gradient noise scale in samples, if known; equal at all members except new ones
+	LR          float64 `json:"lr,omitempty"`           // learning rate, if known
+	SentBytes   int64   `json:"sent_bytes,omitempty"`   // bytes of gradients that this peer sent, if they were compressed
+	RawBytes    int64   `json:"raw_bytes,omitempty"`    // bytes that this peer would have sent without compression
 	// Metrics has the values of elastic.Turn.Report by name, combined over the peers. The event of a
 	// step also has the values of earlier steps without an event.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
@@ -52,6 +57,28 @@ type Step struct {
 	// contribution. Several members list the same contribution, so a reader that adds up
 	// microbatches must count each (peer, step) once.
 	OfLost []Contribution `json:"of_lost,omitempty"`
+}
+
+// Times has the parts of the time of a step at one peer, which follow each other without a gap:
+//
+//	StepMS = LostMS + PointMS + DataMS + ComputeMS + WaitMS + ReduceMS + ApplyMS + CommitMS
+//
+// Communication that computing hides is in ComputeMS. The steps of a peer follow each other without a gap
+// too, unless the view changes between them. With an update that overlaps with the next step, the
+// computing of the next step is in its own time.
+type Times struct {
+	// Began is the time of the commit less StepMS, on the clock of the emitter; zero if the emitter has
+	// learned of the commit from others, and then all parts are 0.
+	Began   time.Time `json:"began,omitzero"`
+	LostMS  float64   `json:"lost_ms,omitempty"`  // attempts at the step that failed, without kept computing
+	PointMS float64   `json:"point_ms,omitempty"` // evaluations, decisions and other work of the program before the step
+	DataMS  float64   `json:"data_ms,omitempty"`  // waits for samples
+	WaitMS  float64   `json:"wait_ms,omitempty"`  // from the end of this peer's computing to that of the last peer
+	// WaitFor is the short ID of the last peer; "" if it is the emitter.
+	WaitFor  string  `json:"wait_for,omitempty"`
+	ReduceMS float64 `json:"reduce_ms,omitempty"` // waits for sums when all peers have computed
+	ApplyMS  float64 `json:"apply_ms,omitempty"`  // the update of the parameters
+	CommitMS float64 `json:"commit_ms,omitempty"` // the commit record
 }
 
 // Contribution is the part of a stable step that one member computed.
@@ -291,10 +318,11 @@ func (Checkpoint) Name() string { return "checkpoint" }
 
 // Stall reports that a call or step takes unusually long, and which peers cause it.
 type Stall struct {
-	Culprit string  `json:"culprit"`  // short IDs, separated by commas
-	Phase   string  `json:"phase"`    // what the culprits do at the moment, in words
-	What    string  `json:"what"`     // bucket or call that is stalled
-	SinceMS float64 `json:"since_ms"` // time for which the call or the step has waited
+	Culprit string  `json:"culprit"`        // short IDs, separated by commas
+	Phase   string  `json:"phase"`          // what the culprits do at the moment, in words
+	What    string  `json:"what"`           // bucket or call that is stalled
+	SinceMS float64 `json:"since_ms"`       // time for which the call or the step has waited
+	Over    bool    `json:"over,omitempty"` // the wait that an earlier event reported has ended
 }
 
 // Name returns "stall".

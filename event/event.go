@@ -15,6 +15,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -96,72 +97,26 @@ func (e *Event) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// decodeBody decodes the fields of the body of the named kind.
-func decodeBody(name string, b []byte) (Body, error) {
-	switch name {
-	case View{}.Name():
-		return decode[View](b)
-	case Step{}.Name():
-		return decode[Step](b)
-	case Shares{}.Name():
-		return decode[Shares](b)
-	case Growth{}.Name():
-		return decode[Growth](b)
-	case Order{}.Name():
-		return decode[Order](b)
-	case Lost{}.Name():
-		return decode[Lost](b)
-	case Stall{}.Name():
-		return decode[Stall](b)
-	case Path{}.Name():
-		return decode[Path](b)
-	case Join{}.Name():
-		return decode[Join](b)
-	case Leave{}.Name():
-		return decode[Leave](b)
-	case Parked{}.Name():
-		return decode[Parked](b)
-	case Fenced{}.Name():
-		return decode[Fenced](b)
-	case Forged{}.Name():
-		return decode[Forged](b)
-	case Audit{}.Name():
-		return decode[Audit](b)
-	case Resync{}.Name():
-		return decode[Resync](b)
-	case Mismatch{}.Name():
-		return decode[Mismatch](b)
-	case Mistake{}.Name():
-		return decode[Mistake](b)
-	case Refused{}.Name():
-		return decode[Refused](b)
-	case Complete{}.Name():
-		return decode[Complete](b)
-	case Unchanged{}.Name():
-		return decode[Unchanged](b)
-	case Decided{}.Name():
-		return decode[Decided](b)
-	case Quorum{}.Name():
-		return decode[Quorum](b)
-	case Restart{}.Name():
-		return decode[Restart](b)
-	case Saving{}.Name():
-		return decode[Saving](b)
-	case Checkpoint{}.Name():
-		return decode[Checkpoint](b)
-	case Dropped{}.Name():
-		return decode[Dropped](b)
-	case Done{}.Name():
-		return decode[Done](b)
+// kinds returns an empty body of each kind that this version knows. The most frequent ones are first.
+func kinds() []Body {
+	return []Body{
+		Step{}, View{}, Shares{}, Growth{}, Order{}, Lost{}, Stall{}, Path{}, Join{}, Leave{}, Parked{}, Fenced{}, Forged{},
+		Audit{}, Resync{}, Mismatch{}, Mistake{}, Refused{}, Complete{}, Unchanged{}, Decided{}, Quorum{}, Restart{}, Saving{}, Checkpoint{},
+		Dropped{}, Done{}, Job{}, Member{}, Exit{}, Note{}, Notice{}, Eval{}, Usage{}, Link{}, Clock{},
 	}
-	return Other{name, append(json.RawMessage(nil), b...)}, nil
 }
 
-// decode decodes the fields of one kind of body.
-func decode[B Body](b []byte) (Body, error) {
-	var body B
-	if err := json.Unmarshal(b, &body); err != nil {
-		return nil, err
+// decodeBody decodes the fields of the body of the named kind.
+func decodeBody(name string, b []byte) (Body, error) {
+	for _, k := range kinds() {
+		if k.Name() != name {
+			continue
+		}
+		body := reflect.New(reflect.TypeOf(k))
+		if err := json.Unmarshal(b, body.Interface()); err != nil {
+			return nil, err
+		}
+		return body.Elem().Interface().(Body), nil
 	}
-	return body, nil
+	return Other{name, append(json.RawMessage(nil), b...)}, nil
 }

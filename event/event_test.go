@@ -16,9 +16,10 @@ func ptr(x float64) *float64 { return &x }
 // bodies returns a body of each kind, with every field set.
 func bodies() []Body {
 	return []Body{
-		View{Members: []string{"a", "b"}, Voters: []string{"a"}, Reason: "start"},
+		View{Members: []string{"a", "b"}, Voters: []string{"a"}, Reason: "start", MS: 3},
 		Step{Attempt: 1, Microbatches: [][2]int{{0, 3}}, ShareSamples: 48, Samples: 512, Loss: 0.25, Digest: "ff",
-			Recomputed: 1, ComputeMS: 1.5, CommMS: 2.5, StepMS: 4, PredictedMS: 2, Of: 100, GradNorm: 0.5, NoiseScale: 800},
+			Recomputed: 1, ComputeMS: 1.5, CommMS: 2.5, StepMS: 4, PredictedMS: 2, Of: 100, GradNorm: 0.5, NoiseScale: 800, LR: 0.1,
+			Times: Times{Began: time.Unix(9, 0).UTC(), LostMS: 1, PointMS: 2, DataMS: 3, WaitMS: 4, WaitFor: "b", ReduceMS: 5, ApplyMS: 6, CommitMS: 7}},
 		Growth{Old: 128, New: 256, NoiseScale: 900.5, Gain: 2},
 		Shares{Old: []int{8, 8}, New: []int{12, 4}, Reason: "rank 1 is slow"},
 		Order{Order: []int{0, 2, 1}, Before: 2.5, After: 25, Reason: "a slow link"},
@@ -37,10 +38,21 @@ func bodies() []Body {
 		Quorum{State: "lost", Present: 1, Needed: 2},
 		Restart{MS: 4},
 		Saving{Path: "d/1", Failed: "disk full"}, Checkpoint{Path: "d/1", MS: 5},
-		Stall{Culprit: "a,b", Phase: "not in the call", What: "barrier", SinceMS: 2000},
+		Stall{Culprit: "a,b", Phase: "not in the call", What: "barrier", SinceMS: 2000, Over: true},
 		Path{Who: "a", Kind: "p2p", Addr: "/ip4/127.0.0.1/tcp/1", Encrypted: true},
 		Dropped{Events: 1204},
 		Done{Steps: 7, Peers: 4, Accuracy: ptr(0.97), Loss: ptr(0.1), SHA256: "aa"},
+		Job{Job: "j", Elrun: "1.0", Launcher: "l", Program: "./p", Args: []string{"-x"}, Settings: map[string]string{"seed": "1"},
+			Samples: 9, Steps: 8, Passes: 7, GlobalBatch: 6, Microbatch: 5, Exact: true, Params: 4, Resumed: 3},
+		Member{Who: "a", WhoIndex: 1, Host: "h", Machine: "m", Site: "s", Launcher: "l", PID: 9, Began: time.Unix(8, 0).UTC(),
+			OS: "linux", Arch: "amd64", Cores: 4, Elrun: "1.0", ProgramHash: "ff"},
+		Exit{PID: 9, Status: -1, Signal: 9, Lost: true, Asked: true, Says: "why", RanS: 1.5, CPUS: 1, MaxRSS: 1 << 20},
+		Note{Text: "a line"},
+		Notice{Cause: "spot", LeftS: 120},
+		Eval{Set: "test", Samples: 10, Accuracy: ptr(0.9), Loss: ptr(0.2), MS: 5, Best: true},
+		Usage{CPUS: 1, RSS: 2, Sent: map[string]int64{"shm": 3}, Received: map[string]int64{"shm": 4}, GCMS: 5, Goroutines: 6},
+		Link{From: "a", To: "b", MBs: 1, RTT: 2, Kind: "direct", Addr: "x"},
+		Clock{Who: "a", OffsetMS: 1, ErrorMS: 2},
 	}
 }
 
