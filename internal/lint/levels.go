@@ -36,6 +36,8 @@ func libraries() []layer {
 		// Memory that the ranks of a host share with the calls in it, and socket I/O with
 		// busy-polling.
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
+		// What the events of a job say of it as a whole. Pure code.
+		{"level 0, over the events", []string{"event/timeline"}},
 		// Algorithms over the connections to two neighbours; they do not depend on a network.
 		{"level 1", []string{"ring"}},
 		// The interface that a transport implements, the headers of messages, and the errors that

@@ -1,5 +1,10 @@
 package spec
 
+import "github.com/elrun/elrun/event/timeline"
+
+// Pace follows the steps of a job and makes its progress line; see timeline.Pace.
+type Pace = timeline.Pace
+
 // Status is the state of a job, as its peers on this host report it.
 type Status struct {
 	Job   string `json:"job"`

@@ -1,0 +1,31 @@
+package timeline_test
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/event/timeline"
+)
+
+// One peer waits for the other for a tenth of each step.
+func ExampleJob() {
+	j := timeline.New()
+	began := time.Unix(1_800_000_000, 0)
+	for n := range int64(100) {
+		for i, id := range []string{"fast", "slow"} {
+			s := event.Step{ComputeMS: 100, StepMS: 100, Times: event.Times{Began: began}}
+			if id == "fast" {
+				s.ComputeMS, s.WaitMS, s.WaitFor = 90, 10, "slow"
+			}
+			j.Add(event.Event{Time: began.Add(100 * time.Millisecond), Peer: id, Index: i, Epoch: 1, Step: n + 1, Body: s})
+		}
+		began = began.Add(100 * time.Millisecond)
+	}
+	s := j.Snapshot()
+	fmt.Println(s.Goodput.Line())
+	fmt.Println("for peer", s.Stragglers()[0].ID, s.Stragglers()[0].Waited.Computing)
+	// Output:
+	// goodput 95 % of 2 peers' 10s: waiting 5 % (5 % for peer 1)
+	// for peer slow 1s
+}

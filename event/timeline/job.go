@@ -1,0 +1,408 @@
+package timeline
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/elrun/elrun/event"
+)
+
+// The bounds of lists. The oldest entries are dropped.
+const (
+	maxNotes       = 100
+	maxEvals       = 512
+	maxCheckpoints = 64
+	maxStrings     = 1 << 12 // bytes of a text that is remembered
+)
+
+// Job is the model of one job. The zero value is not ready; use New. A Job is not safe for concurrent use.
+type Job struct {
+	seq         uint64
+	about       event.Job
+	begin       instant // time of the first event
+	latest      instant
+	pace        Pace
+	peers       peers
+	views       views
+	steps       steps
+	evals       []Eval
+	best        *Eval
+	checkpoints []Saved
+	saved       int
+	savedTime   time.Duration
+	notes       []Message
+	stall       *Stall
+	quorum      *Quorum
+	done        *event.Done
+	lacks       Lacks
+}
+
+// New returns the model of a job of which nothing is known.
+func New() *Job {
+	return &Job{peers: peers{ids: make(map[string]*identity)}}
+}
+
+// Add adds an event of any elrun of the job. Events may come in any order that keeps those of one peer in
+// theirs; Read puts the lines of several logs in order. The Job keeps no slice or map of the event.
+// An event that makes no sense has no effect; Add never fails.
+func (j *Job) Add(e event.Event) {
+	if s, ok := e.Body.(event.Step); ok {
+		j.step(&e, &s)
+		return
+	}
+	j.event(&e)
+}
+
+// event adds an event that is no step.
+func (j *Job) event(e *event.Event) {
+	at := j.sees(e)
+	if b, ok := e.Body.(event.Shares); ok {
+		b.New = slices.Clone(b.New[:min(len(b.New), maxMembers)])
+		e.Body = b
+	}
+	j.pace.Observe(*e, at.time())
+	switch b := e.Body.(type) {
+	case event.Job:
+		j.describe(b)
+	case event.Member:
+		j.peers.describe(b, e.Peer == b.Who, at)
+	case event.Note:
+		j.notes = appendBounded(j.notes, Message{at.time(), clip(b.Text)}, maxNotes)
+	case event.Dropped:
+		j.lacks.Dropped += int64(max(0, b.Events))
+	case event.Exit:
+		j.exited(e, b, at)
+	case event.Other:
+		j.lacks.Unknown++
+	case event.Restart, event.Notice, event.Decided, event.Clock, event.Link, nil:
+	default:
+		if e.Peer != "" {
+			j.reported(j.peers.of(e.Peer, e.Index).row, e, at)
+		}
+	}
+}
+
+// sees notes the time of an event, and returns it. An event without a time has the latest one.
+func (j *Job) sees(e *event.Event) instant {
+	j.seq++
+	at := cmp.Or(instantOf(e.Time), j.latest)
+	if j.begin == 0 {
+		j.begin = at
+	}
+	j.latest = max(j.latest, at)
+	return at
+}
+
+// clip bounds a text.
+func clip(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), maxStrings)], "")
+}
+
+// appendBounded appends to a list of at most most elements.
+func appendBounded[T any](list []T, x T, most int) []T {
+	if len(list) >= most {
+		list = slices.Delete(list, 0, len(list)-most+1)
+	}
+	return append(list, x)
+}
+
+// describe takes over what an event says of the job. Members and launchers know different parts.
+func (j *Job) describe(b event.Job) {
+	a := &j.about
+	a.Job, a.Elrun, a.Program = cmp.Or(a.Job, clip(b.Job)), cmp.Or(a.Elrun, clip(b.Elrun)), cmp.Or(a.Program, clip(b.Program))
+	a.Samples, a.Steps, a.Passes = cmp.Or(b.Samples, a.Samples), cmp.Or(b.Steps, a.Steps), cmp.Or(b.Passes, a.Passes)
+	a.GlobalBatch, a.Microbatch = cmp.Or(b.GlobalBatch, a.GlobalBatch), cmp.Or(b.Microbatch, a.Microbatch)
+	a.Params, a.Resumed, a.Exact = cmp.Or(b.Params, a.Params), cmp.Or(b.Resumed, a.Resumed), a.Exact || b.Exact
+	if len(a.Args) == 0 && len(b.Args) <= maxStrings {
+		a.Args = slices.Clone(b.Args)
+	}
+}
+
+// reported adds an event that a peer reports.
+func (j *Job) reported(r *row, e *event.Event, at instant) {
+	r.signs(at)
+	switch b := e.Body.(type) {
+	case event.View:
+		j.entered(r, e.Epoch, b, at)
+	case event.Join:
+		j.joined(r, b, at)
+	case event.Parked:
+		if r.is(b.Who) && !r.ended() {
+			r.begins(holdParked, "", at)
+			r.state = StateParked
+		}
+	case event.Lost:
+		j.lost(e.Epoch, b, at)
+	case event.Leave:
+		j.left(r, b, at)
+	case event.Fenced:
+		if r.is(b.Who) {
+			r.ends(at)
+			r.catching, r.rank, r.state = true, -1, StateJoining
+		}
+	case event.Resync:
+		if r.is(b.Who) && !b.Began {
+			r.copying = plus(r.copying, duration(b.MS))
+		}
+	case event.Quorum:
+		j.counted(r, b, at)
+	case event.Stall:
+		j.stalled(r, b, at)
+	case event.Eval:
+		j.evaluated(e.Step, b, at)
+	case event.Saving:
+		r.saved = e.Step
+	case event.Checkpoint:
+		j.checkpointed(e.Step, b, at)
+	case event.Usage:
+		r.use(b, at)
+	case event.Done:
+		b.Accuracy, b.Loss = cloned(b.Accuracy), cloned(b.Loss)
+		j.done = &b
+		j.charge(r.finish(at, StateDone, j.evaluations(r.lastStep)))
+	}
+}
+
+// cloned copies a number that may be unknown. What JSON cannot have is unknown, too.
+func cloned(x *float64) *float64 {
+	if x == nil || finite(*x) != *x {
+		return nil
+	}
+	y := *x
+	return &y
+}
+
+// entered notes that a peer has entered a view.
+func (j *Job) entered(r *row, epoch uint64, b event.View, at instant) {
+	if r.open.kind != holdStall {
+		r.ends(at) // it was parked, or without a quorum
+	}
+	if !r.member {
+		r.member, r.founder = true, b.Reason == "start"
+	}
+	if r.ended() {
+		r.catching = true
+	}
+	r.state = StateRunning
+	if !j.views.enter(epoch, at, b) {
+		return
+	}
+	j.stall, j.quorum = nil, nil
+	if b.Reason == "start" && j.pace.Step > 0 { // a new generation, whose steps may begin again
+		j.steps.flush()
+		j.pace = Pace{}
+	}
+	for _, other := range j.peers.rows {
+		other.rank = -1
+	}
+	for rank, id := range b.Members[:min(len(b.Members), maxMembers)] {
+		j.peers.of(id, -1).row.rank = rank
+	}
+}
+
+// joined notes that a newcomer has the state of the job.
+func (j *Job) joined(r *row, b event.Join, at instant) {
+	if r.is(b.Who) && r.open.kind == holdParked {
+		r.ends(at)
+		r.state = StateRunning
+	}
+}
+
+// lost notes that a member was lost.
+func (j *Job) lost(epoch uint64, b event.Lost, at instant) {
+	j.views.lose(epoch, b)
+	r := j.peers.of(b.Who, -1).row
+	r.rank, r.cause = -1, cmp.Or(r.cause, b.Cause)
+	if r.state == StateExited {
+		r.state = StateLost
+	}
+	if !r.ended() {
+		j.charge(r.finish(max(r.sign, r.cursor), StateLost, 0))
+	}
+}
+
+// left notes that a peer has left by agreement. The peer itself knows when.
+func (j *Job) left(r *row, b event.Leave, at instant) {
+	gone := j.peers.of(b.Who, -1).row
+	gone.rank, gone.reason = -1, cmp.Or(clip(b.Reason), gone.reason)
+	switch {
+	case gone.state == StateDone:
+	case gone == r:
+		j.charge(r.finish(at, StateLeft, 0))
+	case !gone.ended():
+		j.charge(gone.finish(max(gone.sign, gone.cursor), StateLeft, 0))
+	}
+}
+
+// exited notes the end of a process.
+func (j *Job) exited(e *event.Event, b event.Exit, at instant) {
+	if e.Peer == "" {
+		j.lacks.Nameless++
+		return
+	}
+	r := j.peers.of(e.Peer, e.Index).row
+	b.Says, b.RanS, b.CPUS = clip(b.Says), finite(b.RanS), finite(b.CPUS)
+	r.exit = &b
+	switch r.state {
+	case StateDone, StateLeft:
+	case StateLost:
+		j.charge(r.finish(at, StateLost, 0))
+	default:
+		if r.begin == 0 && at != 0 && b.RanS > 0 {
+			r.starts(at.plus(-duration(b.RanS * 1000)))
+		}
+		j.charge(r.finish(at, StateExited, 0))
+	}
+}
+
+// counted notes whether a peer has a quorum.
+func (j *Job) counted(r *row, b event.Quorum, at instant) {
+	j.quorum = &Quorum{at.time(), b.State, b.Present, b.Needed}
+	if b.State == "back" {
+		if r.open.kind == holdQuorum {
+			r.ends(at)
+		}
+		j.quorum = nil
+		return
+	}
+	r.begins(holdQuorum, "", at)
+}
+
+// stalled notes that a peer waits for others for unusually long, or does not any more.
+func (j *Job) stalled(r *row, b event.Stall, at instant) {
+	culprit := clip(b.Culprit)
+	if !b.Over {
+		r.begins(holdStall, culprit, at)
+		if j.stall == nil || j.stall.SinceMS <= finiteMS(b.SinceMS) || j.stall.Culprit != culprit {
+			j.stall = &Stall{at.time(), culprit, clip(b.Phase), clip(b.What), finiteMS(b.SinceMS)}
+		}
+		return
+	}
+	if r.open.from == 0 && at != 0 { // the event of its begin is lost
+		r.open = hold{at.plus(-duration(b.SinceMS)), at, holdStall, culprit}
+	}
+	if r.open.kind == holdStall {
+		r.open.culprit = cmp.Or(culprit, r.open.culprit)
+		r.ends(at)
+	}
+	j.stall = nil
+}
+
+// evaluated notes an evaluation.
+func (j *Job) evaluated(step int64, b event.Eval, at instant) {
+	e := Eval{at.time(), step, clip(b.Set), b.Samples, cloned(b.Accuracy), cloned(b.Loss), finiteMS(b.MS), b.Best}
+	j.evals = appendBounded(j.evals, e, maxEvals)
+	if b.Best {
+		j.best = &e
+	}
+	if j.steps.newest > 0 && step > j.steps.newest+openSteps {
+		return
+	}
+	if o := j.steps.at(step); o != nil {
+		o.evaluated = plus(o.evaluated, duration(b.MS))
+	}
+}
+
+// evaluations returns the time of the evaluations after a step.
+func (j *Job) evaluations(step int64) time.Duration {
+	if o := j.steps.at(step); o != nil {
+		return o.evaluated
+	}
+	return 0
+}
+
+// checkpointed notes a checkpoint.
+func (j *Job) checkpointed(step int64, b event.Checkpoint, at instant) {
+	j.saved++
+	j.savedTime = plus(j.savedTime, duration(b.MS))
+	j.checkpoints = appendBounded(j.checkpoints, Saved{at.time(), step, clip(b.Path), finiteMS(b.MS)}, maxCheckpoints)
+}
+
+// bounded bounds a number of samples or microbatches.
+func bounded(n int) int { return min(max(0, n), 1<<40) }
+
+// finiteMS bounds a duration of an event.
+func finiteMS(ms float64) float64 { return milliseconds(duration(ms)) }
+
+// charge charges waits to those that caused them.
+func (j *Job) charge(charges []charge) { j.peers.charge(charges) }
+
+// step adds a step event of a peer.
+func (j *Job) step(e *event.Event, b *event.Step) {
+	at := j.sees(e)
+	if e.Peer == "" || e.Step <= 0 || e.Step > maxStep {
+		j.lacks.Nameless++
+		return
+	}
+	i := j.peers.of(e.Peer, e.Index)
+	if e.Step <= i.step {
+		j.lacks.Repeated++
+		return
+	}
+	skipped := i.step > 0 && e.Step > i.step+1
+	i.step = e.Step
+	r := i.row
+	r.heard, r.sign = true, max(r.sign, at)
+	b.Loss, b.Samples, b.ShareSamples = finite(b.Loss), bounded(b.Samples), bounded(b.ShareSamples)
+	if r.ended() || r.state == StateParked {
+		r.state = StateRunning
+	}
+	if e.Step > j.pace.Step {
+		j.pace.advance(e.Step, *b, at.time())
+		j.stall = nil
+	}
+	spent := j.account(r, e, b, at, skipped)
+	r.keep(e.Step, b)
+	o := j.steps.at(e.Step)
+	if o == nil {
+		j.lacks.Late++
+		return
+	}
+	o.report(i, b, at, spent)
+	for _, c := range b.OfLost[:min(len(b.OfLost), maxMembers)] {
+		if c.Step != e.Step && c.Step != e.Step-1 {
+			continue
+		}
+		if lost := j.steps.at(c.Step); lost != nil {
+			lost.learned = true
+			lost.contribute(j.peers.of(c.Peer, -1), c.Microbatches)
+		}
+	}
+}
+
+// account accounts the time of a step and the gap before it. It returns how.
+func (j *Job) account(r *row, e *event.Event, b *event.Step, at instant, skipped bool) Uses {
+	if b.Recomputed = bounded(b.Recomputed); b.Recomputed > 0 {
+		if w := j.views.at(e.Epoch); w != nil {
+			w.Recomputed += b.Recomputed
+		}
+	}
+	s := stride{epoch: e.Epoch, began: instantOf(b.Began), length: duration(b.StepMS), skipped: skipped}
+	if b.WaitFor != r.id() {
+		s.waitFor = b.WaitFor
+	}
+	if s.began == 0 && at != 0 {
+		s.began = at.plus(-s.length)
+	}
+	if s.length == 0 || s.began == 0 {
+		r.starts(at)
+		return Uses{} // the next gap covers the step
+	}
+	s.parts = r.parts(e.Step, b, j.evaluations(e.Step-1))
+	if r.begin == 0 || s.began < r.begin && r.cursor == r.begin { // the log has not the begin of the process
+		r.begin, r.cursor = s.began, s.began
+	}
+	first, before := r.stepped, r.epoch
+	gap, spent, charges := r.step(s)
+	j.charge(charges)
+	if first && before != e.Epoch {
+		j.views.cost(e.Epoch, gap[Change]+gap[CatchUp]+duration(b.LostMS))
+		if lost := j.views.between(before, e.Epoch); len(lost) > 0 {
+			j.charge([]charge{{strings.Join(lost, ","), waitAbsent, gap[Change]}})
+		}
+	}
+	spent.add(gap)
+	return spent
+}
