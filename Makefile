@@ -100,7 +100,8 @@ test-long: mnist ## the tests that make test thins out, in minutes (chaos, soak 
 	@export GO="$(GO)" CGO_ENABLED=0; failed=0; \
 		scripts/gotest.sh -count=1 -vet=off -p $(AT_ONCE) -timeout $(TIMEOUT) -run='$(THIN)' $(THINNED) || failed=1; \
 		scripts/gotest.sh -count=1 -vet=off -timeout $(TIMEOUT) $(LONG) -long || failed=1; \
-		scripts/gotest.sh -count=1 -vet=off -timeout $(TIMEOUT) -run='^TestSimulation$$' ./launch/internal/job -seeds=100000 || failed=1; exit $$failed
+		scripts/gotest.sh -count=1 -vet=off -timeout $(TIMEOUT) -run='^TestSimulation$$' ./launch/internal/job -seeds=100000 || failed=1; \
+		scripts/gotest.sh -count=1 -vet=off -timeout $(TIMEOUT) -run='^TestLarge$$' ./event/timeline -long || failed=1; exit $$failed
 
 test-python: ## the tests of the Python package, with PyTorch in an environment outside of the checkout
 	@GO="$(GO)" PYTHON="$(PYTHON)" scripts/python.sh

@@ -12,6 +12,14 @@
 // It reads no clock: a time is that of an event. Events of one version ago, which lack some fields, work as far
 // as they go.
 //
+// # Logs
+//
+// Read takes logs in any number: one elrun's log has only the events of its own peers. It merges them by time,
+// with a window in which lines may be out of order, and memory that does not grow with the logs. A goroutine for
+// each log decodes lines in batches. Lines of steps, which are nearly all, have a decoder of their own; FuzzDecode
+// compares it with package json. The order of lines within the window does not change the result, and neither do
+// logs that are given twice.
+//
 // # The ledger of time
 //
 // Each process has a cursor: the time from its begin to the cursor is accounted, and each second of it is in

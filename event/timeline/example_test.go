@@ -2,6 +2,7 @@ package timeline_test
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/elrun/elrun/event"
@@ -28,4 +29,20 @@ func ExampleJob() {
 	// Output:
 	// goodput 95 % of 2 peers' 10s: waiting 5 % (5 % for peer 1)
 	// for peer slow 1s
+}
+
+// Logs of two elruns become one job. The last line of one log is cut off.
+func ExampleRead() {
+	const a = `{"time":"2027-01-15T08:00:01Z","event":"step","peer":"a","index":0,"epoch":1,"step":1,"microbatches":[[0,2]],"share_samples":16,"samples":32}
+{"time":"2027-01-15T08:00:01.5Z","event":"step","peer":"a","ind`
+	const b = `{"time":"2027-01-15T08:00:01Z","event":"step","peer":"b","index":0,"epoch":1,"step":1,"microbatches":[[2,4]],"share_samples":16,"samples":32}
+`
+	j := timeline.New()
+	lines, err := timeline.Read(j, strings.NewReader(a), strings.NewReader(b))
+	if err != nil {
+		fmt.Println(err)
+	}
+	s := j.Snapshot()
+	fmt.Println(lines.Events, "events,", lines.Cut, "line cut off,", len(s.Peers), "peers,", s.Coverage.Complete, "complete step")
+	// Output: 2 events, 1 line cut off, 2 peers, 1 complete step
 }

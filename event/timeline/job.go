@@ -182,10 +182,11 @@ func (j *Job) entered(r *row, epoch uint64, b event.View, at instant) {
 	if !r.member {
 		r.member, r.founder = true, b.Reason == "start"
 	}
-	if r.ended() {
-		r.catching = true
+	begins := b.Reason == "start" || b.Reason == "join"
+	if r.state != StateDone || begins { // the others may leave after it is done
+		r.catching = r.catching || r.ended()
+		r.state = StateRunning
 	}
-	r.state = StateRunning
 	if !j.views.enter(epoch, at, b) {
 		return
 	}
@@ -198,7 +199,8 @@ func (j *Job) entered(r *row, epoch uint64, b event.View, at instant) {
 		other.rank = -1
 	}
 	for rank, id := range b.Members[:min(len(b.Members), maxMembers)] {
-		j.peers.of(id, -1).row.rank = rank
+		other := j.peers.of(id, -1).row
+		other.rank, other.listed = rank, true
 	}
 }
 

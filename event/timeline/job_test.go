@@ -104,6 +104,7 @@ func TestLedger(t *testing.T) {
 		l.add(610, id, i, 3, 4, step(500, 5*i, 5*i+5, event.Times{}, 100))
 		l.add(620, id, i, 3, 4, event.Done{Steps: 4, Peers: 2, SHA256: "ff"})
 	}
+	l.view(630, 4, "leave", "a")
 	s := l.model().Snapshot()
 	wantUses(t, s, "a", map[Use]float64{Start: 30, Data: 5, Useful: 40 + 68 + 50 + 100, Wait: 15, Communicate: 5, Apply: 5, Evaluate: 10,
 		Other: 2 + 20, Change: 120 + 80, Recompute: 20 + 50})
@@ -150,6 +151,63 @@ func TestStall(t *testing.T) {
 	wantUses(t, s, "a", map[Use]float64{Useful: 100, Wait: 1000, Stalled: 2000, Communicate: 10})
 	if got, want := s.Stragglers(), (Waited{Computing: time.Second, Call: 2 * time.Second}); len(got) != 1 || got[0].Waited != want || s.Stall != nil {
 		t.Errorf("stragglers %+v", got)
+	}
+}
+
+// The log tells which steps lack microbatches, or have them twice. What others report of a lost peer counts once.
+func TestCoverage(t *testing.T) {
+	var l log
+	lost := event.Contribution{Peer: "b", Step: 3, Microbatches: [][2]int{{5, 10}}}
+	for n := range int64(200) {
+		for i, id := range []string{"a", "b", "c"} {
+			s := step(float64(10*n), 5*i, 5*i+5, event.Times{}, 10)
+			s.Samples = 15 * 8
+			switch {
+			case n+1 == 2 && id == "b", n+1 == 3 && id == "b", n+1 == 199 && id == "b":
+				continue
+			case n+1 == 3:
+				s.OfLost = []event.Contribution{lost}
+			case n+1 == 4 && id == "b":
+				s.Microbatches[0][0]--
+			case n+1 == 5:
+				s.Digest = id
+			}
+			l.add(float64(10*n), id, i, 1, n+1, s)
+		}
+	}
+	s := l.model().Snapshot()
+	if want := (Coverage{Complete: 196, Missing: 1, Twice: 2, Open: 1, FirstMissing: 2, FirstTwice: 4}); s.Coverage != want {
+		t.Errorf("got %+v, want %+v", s.Coverage, want)
+	}
+}
+
+// A level has at most 512 points. The first covers the latest steps, and the last covers all.
+func TestSeries(t *testing.T) {
+	j := New()
+	const n = 100_000
+	for k := range int64(n) {
+		s := step(float64(100*k), 0, 10, event.Times{WaitMS: 20}, 80)
+		s.Loss = float64(k + 1)
+		j.Add(event.Event{Time: at(float64(100*k) + 200), Peer: "a", Epoch: 1, Step: k + 1, Body: s})
+	}
+	s := j.Snapshot().Series
+	for name, levels := range map[string][]Level{"steps": s.BySteps, "time": s.ByTime} {
+		for i, l := range levels {
+			samples, first, last := 0, l.Points[0], l.Points[len(l.Points)-1]
+			for k, p := range l.Points {
+				samples += p.Samples
+				if k > 0 && (p.First != l.Points[k-1].Last+1 || math.Abs(p.SamplesS-800) > 1) {
+					t.Fatalf("%s, level %d: %+v after %+v", name, i, p, l.Points[k-1])
+				}
+				if p.Loss != float64(p.First+p.Last)/2 || p.StepMS != 100 || p.Members != 1 || p.Uses.Goodput() != 0.8 {
+					t.Fatalf("%s, level %d: %+v", name, i, p)
+				}
+			}
+			whole, recent := i == len(levels)-1, i == 0
+			if len(l.Points) > levelPoints || last.Last != n || samples != 80*int(last.Last-first.First+1) || whole && first.First != 1 || recent && first.First < n-6000 {
+				t.Errorf("%s, level %d: %d points, %d samples, from %d to %d", name, i, len(l.Points), samples, first.First, last.Last)
+			}
+		}
 	}
 }
 

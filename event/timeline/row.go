@@ -68,7 +68,8 @@ type row struct {
 	waitedFor     Waited
 
 	founder  bool   // it is a member of the first view
-	member   bool   // it has been in a view
+	member   bool   // it has reported a view
+	listed   bool   // a view has it
 	stepped  bool   // it has made a step
 	catching bool   // it was put out, and has made no step since
 	epoch    uint64 // of its last step

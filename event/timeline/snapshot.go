@@ -177,7 +177,7 @@ func (j *Job) Snapshot() Snapshot {
 	}
 	s.Progress = j.progress()
 	for _, r := range j.peers.rows {
-		if !r.heard && r.member || !r.heard && r.rank >= 0 {
+		if r.listed && !r.heard {
 			s.Lacks.Unheard++
 		}
 		s.Peers = append(s.Peers, j.peer(r))

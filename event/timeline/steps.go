@@ -122,11 +122,11 @@ func (s *steps) shut(n int64) {
 	if o.step != n {
 		return
 	}
-	o.step = 0
 	if o.reports > 0 {
 		s.series.add(o)
 		s.coverage.count(o)
 	}
+	o.step = 0
 }
 
 // flush closes all steps. Later ones may have any number.
