@@ -30,12 +30,16 @@ type Body interface {
 type Event struct {
 	Time time.Time
 	Peer string // short ID of the emitter
-	// Index is the local index of the emitter: the index among the peers of one launcher.
+	// Index is the local index of the emitter: the index among the peers of one launcher. It is NoPeer for
+	// an event of a launcher about no peer.
 	Index int
 	Epoch uint64 // epoch of the view; 0 if the event belongs to no epoch
 	Step  int64  // the first step is 1; 0 if the event belongs to no step
 	Body  Body
 }
+
+// NoPeer is the Index of an event of a launcher that is about no peer; Event.Peer is "".
+const NoPeer = -1
 
 // Sink receives events. Emit is safe for concurrent use and does not block for long. Emit returns
 // no error, because training goes on if the log cannot be written.

@@ -3,7 +3,7 @@ package event
 import "time"
 
 // Events about a job and its processes, of which most come from launchers. An event of a launcher about one
-// of its peers has the peer in the header, and one about the job has the Index -1 and no Peer.
+// of its peers has the peer in the header, and one about the job has the Index NoPeer.
 
 // Job describes a job. Each launcher emits one at its start, with what it knows; the members that have
 // rank 0 or are the first of their launcher emit one with the part of package trainer.
@@ -59,11 +59,11 @@ type Exit struct {
 	Signal int `json:"signal,omitempty"` // number of the signal that ended it
 	// Lost is set if the connection to the host broke, so that the process may run on.
 	Lost   bool    `json:"lost,omitempty"`
-	Asked  bool    `json:"asked,omitempty"` // the peer was asked to leave
-	Says   string  `json:"says,omitempty"`  // what the program has said of its failure
-	RanS   float64 `json:"ran_s"`           // seconds from its start to its end
-	CPUS   float64 `json:"cpu_s,omitempty"` // seconds of processor time of the process, if known
-	MaxRSS int64   `json:"max_rss,omitempty"`
+	Asked  bool    `json:"asked,omitempty"`   // the peer was asked to leave
+	Says   string  `json:"says,omitempty"`    // what the program has said of its failure
+	RanS   float64 `json:"ran_s"`             // seconds from its start to its end
+	CPUS   float64 `json:"cpu_s,omitempty"`   // seconds of processor time of the process, if known
+	MaxRSS int64   `json:"max_rss,omitempty"` // bytes of memory at most, if known
 }
 
 // Name returns "exit".
@@ -77,9 +77,10 @@ type Note struct {
 // Name returns "note".
 func (Note) Name() string { return "note" }
 
-// Notice reports that the host of the emitter will be taken away.
+// Notice reports that a launcher was told to end its job, as by a notice that its host will be taken away,
+// and asks its peers to leave.
 type Notice struct {
-	Cause string  `json:"cause"`            // who says so, in words
+	Cause string  `json:"cause"`            // who has said so, in words
 	LeftS float64 `json:"left_s,omitempty"` // seconds until then, if known
 }
 

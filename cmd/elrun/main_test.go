@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -161,8 +162,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("elrun %s: status %d, stdout %q, stderr %q", line, status, stdout, stderr)
 		}
 	}
-	if b, err := os.ReadFile(events); err != nil || len(b) != 0 {
-		t.Errorf("events of a program that sends none: %q, %v", b, err)
+	if b, err := os.ReadFile(events); err != nil || bytes.Count(b, []byte("\n")) != 3 || !bytes.Contains(b, []byte(`"event":"job"`)) || bytes.Count(b, []byte(`"event":"exit"`)) != 2 {
+		t.Errorf("events of a program that is no peer: %q, %v, want a job and the ends of two processes", b, err)
 	}
 	if _, stderr, status := command(t, "-n", "1", "false"); status != statusFailed || !strings.Contains(stderr, "exited with status 1") {
 		t.Errorf("false: status %d, stderr %q", status, stderr)

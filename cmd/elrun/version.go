@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/elrun/elrun/launch/spec"
 )
 
-// release is the version of elrun. CHANGELOG.md, Containerfile and the Python package have the same
-// number, which a test checks, and scripts/deb/build.sh reads it here.
-const release = "0.2.0"
+// release is the version of elrun.
+const release = spec.Version
 
 // versionCommand is the command elrun version.
 type versionCommand struct{}

@@ -23,6 +23,10 @@ type Exit struct {
 	By     syscall.Signal // the signal on which the agent asked the process to leave
 	At     time.Time      // when the launcher learned of the end
 	Says   string         // what the program has said of its failure, one line; "" for nothing
+	// Ran is the time from the start of the process to its end. CPU is the processor time of the process and
+	// of its children that have ended, and MaxRSS the most memory that it had, in bytes; 0 if unknown.
+	Ran, CPU time.Duration
+	MaxRSS   int64
 }
 
 // Failed reports whether the process did not end with status 0.

@@ -19,7 +19,9 @@ type Output struct {
 	// rank 0 reports the progress and prints the job's last line.
 	Shared bool
 	Events io.Writer // gets the events of all peers, one JSON object a line; nil for none
-	LogDir string    // gets a file INDEX.log for each peer in addition to the output; "" for none
+	// HideArgs leaves the arguments of the program out of the events, as they may have passwords.
+	HideArgs bool
+	LogDir   string // gets a file INDEX.log for each peer in addition to the output; "" for none
 }
 
 // Prepare makes the folder of the logs.

@@ -18,9 +18,9 @@ tar -xzf "$tree.tar.gz" -C dist
 } >"$tree/copyright"
 gzip -9n <CHANGELOG.md >"$tree/changelog.gz"
 
-version=$(sed -n 's/^const release = "\([0-9.]*\)"$/\1/p' cmd/elrun/version.go)
+version=$(sed -n 's/^const Version = "\([0-9.]*\)"$/\1/p' launch/spec/version.go)
 [ -n "$version" ] || {
-	echo "build.sh: cmd/elrun/version.go has no version" >&2
+	echo "build.sh: launch/spec/version.go has no version" >&2
 	exit 1
 }
 

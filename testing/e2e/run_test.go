@@ -198,7 +198,7 @@ func TestDone(t *testing.T) {
 	count := map[string]int{}
 	for line := range strings.Lines(string(b)) {
 		var head struct{ Event, Peer string }
-		if err := json.Unmarshal([]byte(line), &head); err != nil || head.Peer == "" {
+		if err := json.Unmarshal([]byte(line), &head); err != nil || (head.Peer == "") != (head.Event == "job") {
 			t.Errorf("line %q: %v", line, err)
 		}
 		count[head.Event]++

@@ -169,6 +169,8 @@ type lanes struct {
 	mu     sync.Mutex
 	closed bool
 	all    map[laneKey]*lane
+	// traffic has its own lock.
+	traffic traffic
 }
 
 // laneKey is the key of a lane in lanes.
@@ -190,6 +192,7 @@ func (ls *lanes) add(l *lane) {
 		ls.discardLocked(old)
 	}
 	ls.all[at] = l
+	l.count = ls.traffic.of(l.raw.Path().Kind)
 }
 
 // drop forgets a lane that has ended, and returns its request, or nil if there is none.

@@ -36,11 +36,12 @@ type stream struct {
 	// turn it is uses it.
 	broken error
 	head   [wire.HeaderSize]byte
+	count  *byteCounter // gets the bytes of frames
 }
 
 // newStream wraps a stream on which the hellos have been exchanged.
 func newStream(raw Stream) *stream {
-	s := &stream{raw: raw, in: raw, writers: newWriterQueue()}
+	s := &stream{raw: raw, in: raw, writers: newWriterQueue(), count: new(byteCounter)}
 	s.watch, _ = raw.(Observer)
 	s.two, _ = raw.(TwoWriter)
 	if s.two == nil {
@@ -57,6 +58,7 @@ func newStream(raw Stream) *stream {
 func (s *stream) write(h *wire.Header, payload []byte) error {
 	if s.broken == nil {
 		s.broken = s.writeFrame(h, payload)
+		s.count.sent.Add(int64(wire.HeaderSize + len(payload)))
 	}
 	return s.broken
 }
@@ -129,7 +131,9 @@ func (s *stream) next() (wire.Header, error) {
 	if _, err := io.ReadFull(s.in, s.head[:]); err != nil {
 		return wire.Header{}, err
 	}
-	return wire.DecodeHeader(&s.head)
+	h, err := wire.DecodeHeader(&s.head)
+	s.count.received.Add(int64(wire.HeaderSize) + int64(h.Length))
+	return h, err
 }
 
 // small reads the payload of a frame that is not Data into b. b has room for the longest payload

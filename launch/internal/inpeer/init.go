@@ -70,7 +70,7 @@ func initialize(ctx context.Context, s *Sidecar, first func(ctx context.Context,
 //  4. get the right to join (signature or ticket), or admit the peers of the first view
 //  5. agree on the first view and connect, or let the group ask to join
 //
-// The group closes its parts in the order network, discovery, control socket, launcher, so that
+// The group closes its parts in the order network, discovery, meter, control socket, launcher, so that
 // the last events still reach the launcher.
 func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	// Steps 1 and 2. A peer without a control socket goes on, because the job is more important
@@ -94,6 +94,9 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	}
 	if noControl != nil {
 		p.a.Post(wire.Message{Note: noteOf(noControl)}, wire.History)
+	}
+	if p.order.Logged {
+		closers = append([]io.Closer{p.meter()}, closers...)
 	}
 	cfg.Closers = closers
 	// Started passes deaths and orders that arrived early to the group.

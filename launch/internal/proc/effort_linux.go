@@ -32,6 +32,7 @@ func (f *Foreign) Effort() (e Effort) {
 		due = append(due[1:], children[pid]...)
 		e.CPU += time.Duration(all[pid].ticks) * clockTick
 		e.Bytes += transferred(pid)
+		e.RSS += resident(strconv.Itoa(pid))
 	}
 	return e
 }
@@ -49,6 +50,17 @@ func transferred(pid int) (sum int64) {
 		}
 	}
 	return sum
+}
+
+// resident returns the memory of a process in bytes; 0 if unknown.
+func resident(pid string) int64 {
+	text, err := os.ReadFile(filepath.Join("/proc", pid, "statm"))
+	fields := bytes.Fields(text)
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(string(fields[1]), 10, 64) // 0 for what is no number
+	return pages * int64(os.Getpagesize())
 }
 
 // Stopped reports whether a signal has stopped the process.

@@ -23,6 +23,7 @@ type Foreign struct {
 type Effort struct {
 	CPU   time.Duration // processor time
 	Bytes int64         // read and written
+	RSS   int64         // bytes of memory
 }
 
 // foreignPoll is the period at which the end of a process is looked for where there is no pidfd.
@@ -83,4 +84,14 @@ func (f *Foreign) poll() bool {
 			return false
 		}
 	}
+}
+
+// OwnEffort returns what this process has done, without its Bytes.
+func OwnEffort() Effort {
+	e := Effort{RSS: resident("self")}
+	var used syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) == nil {
+		e.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	}
+	return e
 }

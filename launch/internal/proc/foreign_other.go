@@ -13,6 +13,9 @@ func (f *Foreign) wait() bool { return f.poll() }
 // Signal sends a signal to the process. After its end it does nothing.
 func (f *Foreign) Signal(sig syscall.Signal) { _ = syscall.Kill(f.PID, sig) }
 
+// resident returns 0: the memory of a process is known on Linux only.
+func resident(string) int64 { return 0 }
+
 // Effort returns nothing: what a process does is known on Linux only.
 func (f *Foreign) Effort() Effort { return Effort{} }
 

@@ -53,6 +53,7 @@ type Local struct {
 	Watched atomic.Bool    // the program that has said hello last is watched
 	exited  chan struct{}  // closed when the process has ended
 	ends    sync.WaitGroup // the goroutines that watch words
+	begun   time.Time      // when the process was started
 	Halted  bool           // in an agent: the process was stopped at the last look
 }
 
@@ -68,7 +69,7 @@ const (
 // on a host that has the given number of peers. If piped is set, its standard input comes from
 // input; otherwise it is cmd.Stdin.
 func StartLocal(index, peers int, cmd *exec.Cmd, piped bool, to Receiver, orphans *ChildReaper) (*Local, error) {
-	c := &Local{Index: index, to: to, Cmd: cmd, out: wire.NewOutbox(nil), orphans: orphans, exited: make(chan struct{})}
+	c := &Local{Index: index, to: to, Cmd: cmd, out: wire.NewOutbox(nil), orphans: orphans, exited: make(chan struct{}), begun: time.Now()}
 	theirs, err := c.open()
 	if err == nil && piped {
 		c.stdin, err = cmd.StdinPipe()
@@ -247,13 +248,27 @@ func (l *Local) wait() spec.Exit {
 	_ = l.Cmd.Wait() // the process state has the same information
 	l.orphans.Ended(l.Cmd.Process.Pid)
 	e := spec.Exit{Index: l.Index, PID: l.Cmd.Process.Pid, Code: -1, At: time.Now()}
+	e.Ran = e.At.Sub(l.begun)
 	if s := l.Cmd.ProcessState; s != nil {
-		e.Code = s.ExitCode()
+		e.Code, e.CPU = s.ExitCode(), s.SystemTime()+s.UserTime()
+		if used, ok := s.SysUsage().(*syscall.Rusage); ok {
+			e.MaxRSS = maxRSS(used)
+		}
 		if ws, ok := s.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 			e.Signal = ws.Signal()
 		}
 	}
 	return e
+}
+
+// maxRSS returns the most memory of a child in bytes. The kernel counts from the memory of this process, which
+// has started the child, so it is 0 if this process had as much.
+func maxRSS(child *syscall.Rusage) int64 {
+	var own syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &own) != nil || child.Maxrss <= own.Maxrss {
+		return 0
+	}
+	return child.Maxrss * maxRSSUnit
 }
 
 // readMessages passes on the peer's messages. A peer that violates the protocol loses its

@@ -55,6 +55,7 @@ func (r *runner) message(from int, m wire.Message) {
 	case m.Renew != nil:
 		r.joinQueue.Add(from, m.Renew.ID.Short(), time.Now())
 		r.peers.record(r.roster.renew(from, *m.Renew))
+		r.peers.told(from)
 		r.tellFound(from)
 	case m.Event != nil:
 		r.event(from, m.Event)
@@ -78,6 +79,7 @@ func (r *runner) message(from int, m wire.Message) {
 		if r.roster.hasForeignMembers() {
 			r.peers.record(job.Foreign{})
 		}
+		r.peers.journal.learn(r.roster.others())
 		r.report.Sites(m.Known.Members)
 		r.discovery.announce(r.roster.latest, r.roster.hasLocalMember())
 	case m.Program != nil:

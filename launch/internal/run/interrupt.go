@@ -52,6 +52,7 @@ func (r *runner) cancel(cause error, now time.Time) {
 	if r.outcome.signal != 0 {
 		return
 	}
+	r.peers.journal.notice(cause.Error())
 	r.forwardFirst(syscall.SIGTERM, true, fmt.Sprintf("%v: asking %s to leave", cause, r.procs.count()), now)
 }
 

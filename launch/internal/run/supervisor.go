@@ -47,16 +47,18 @@ type supervisor struct {
 	died       map[int]time.Time // by seat: when the process ended that is to be started again
 	killed     bool              // all processes were killed after a signal
 	herald     herald
+	journal    journal
 }
 
 // newSupervisor returns the supervisor of a job whose processes have not been started.
 func newSupervisor(o *spec.Options, procs *processes, report *say.Reporter, group *roster) *supervisor {
 	return &supervisor{o: o, procs: procs, report: report, roster: group, begun: time.Now(), want: o.Peers,
-		restarts: o.Membership.Restart, died: make(map[int]time.Time), herald: herald{results: make(chan obituary, 1)}}
+		restarts: o.Membership.Restart, died: make(map[int]time.Time), herald: herald{results: make(chan obituary, 1)}, journal: journal{to: report.Console, launcher: group.order.Launcher}}
 }
 
 // start starts the job and its processes. After an error it has asked those to end that it has started.
 func (s *supervisor) start() error {
+	s.journal.job(s.o)
 	var outs []job.Output
 	s.job, outs = job.New(job.Config{Peers: s.want, Restarts: s.restarts, Join: s.o.Join, StartTimeout: s.o.Membership.StartTimeout, Grace: s.o.Grace})
 	s.carry(outs)
@@ -261,13 +263,20 @@ func (s *supervisor) killAll() {
 
 // hello records that a peer waits. If there is no job to join, it says so once.
 func (s *supervisor) hello(from int, self elastic.Member) {
-	for _, o := range s.record(s.roster.hello(from, self)) {
+	outs := s.record(s.roster.hello(from, self))
+	s.told(from)
+	for _, o := range outs {
 		// The job's last line names a mistake, and tells of elrun stop.
 		if a, ok := o.(job.Abort); ok && a.Why != job.Mistaken && !s.outcome.stopping {
 			s.report.Printf("the peers that wait to join are told to end: %s", s.outcome.formatAbort(a))
 			return
 		}
 	}
+}
+
+// told emits the event of a peer that has told its ID.
+func (s *supervisor) told(from int) {
+	s.journal.hello(s.roster.peers[from].member, s.procs.peers[from])
 }
 
 // exited records the end of a process, and says it if it is a failure. The peers learn of it first: they
@@ -292,6 +301,7 @@ func (s *supervisor) exited(e spec.Exit, c *child, failures *say.FailureReport) 
 	byRequest := e.Signal != 0 && e.Signal != syscall.SIGKILL && !c.asked.IsZero() // it has ended between its result and its end
 	e.Asked = end.End == job.Left || end.End == job.Released || end.End == job.Complete && byRequest
 	last.Asked = e.Asked
+	s.journal.exit(e, short)
 	s.repeats.ended(short, e, c.words)
 	defer s.judge(e.At)
 	if line := c.unsaved(e, s.o.Grace); line != "" {

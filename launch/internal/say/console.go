@@ -2,6 +2,7 @@ package say
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch/internal/wire"
 )
@@ -117,15 +119,32 @@ func (c *Console) Abandon() {
 	c.once.Do(func() { time.AfterFunc(time.Second, func() { close(c.abandoned) }) })
 }
 
-// Say prints a line of the launcher on standard error. It never waits. The line may contain text of
-// peers and strangers: control characters are replaced, and a long line is cut, on a terminal to
-// LineRoom bytes and in a file to fileRoom bytes.
+// Say prints a line of the launcher on standard error, and adds it to the event log. It never waits. The
+// line may contain text of peers and strangers: control characters are replaced, and a long line is cut,
+// on a terminal to LineRoom bytes and in a file to fileRoom bytes.
 func (c *Console) Say(line string) {
+	c.print(line)
+	c.Emit(event.Event{Time: time.Now(), Index: event.NoPeer, Body: event.Note{Text: printable.Line(wire.Clip(line, fileRoom))}})
+}
+
+// print is Say without the event log, for lines about the event log, and for progress lines.
+func (c *Console) print(line string) {
 	room := fileRoom
 	if c.live {
 		room = LineRoom
 	}
 	c.sayWhole(wire.Clip(line, room))
+}
+
+// Emit implements event.Sink: the event goes to the event log, if there is one. It never waits.
+func (c *Console) Emit(e event.Event) {
+	p := c.printers[wire.ToEvents]
+	if p == nil {
+		return
+	}
+	if line, err := json.Marshal(e); err == nil {
+		p.add(queuedBlock{Block: Block{append(line, '\n'), wire.ToEvents}, always: true})
+	}
 }
 
 // fileRoom is the maximum length of a line of the launcher that does not go to a terminal.
@@ -147,7 +166,7 @@ func note(s string) Block { return Block{[]byte(linePrefix + printable.Line(s) +
 // prints s as a note.
 func (c *Console) progress(s string) {
 	if !c.live {
-		c.Say(s)
+		c.print(s)
 		return
 	}
 	c.printers[wire.ToStderr].show(printable.Line(s))
@@ -156,13 +175,17 @@ func (c *Console) progress(s string) {
 // failed reports a failure of a stream to people, and to the launcher if nobody reads the stream
 // any more.
 func (c *Console) failed(t wire.Target, err error, final bool) {
+	say := c.Say
+	if t == wire.ToEvents {
+		say = c.print
+	}
 	switch {
 	case !final:
-		c.Say(fmt.Sprintf("%v: %v; lines that cannot be written are dropped", t, Cause(err)))
+		say(fmt.Sprintf("%v: %v; lines that cannot be written are dropped", t, Cause(err)))
 	case t == wire.ToEvents: // the job is more important than its event log
-		c.Say(fmt.Sprintf("%v: %v; no more events are logged", t, Cause(err)))
+		say(fmt.Sprintf("%v: %v; no more events are logged", t, Cause(err)))
 	default:
-		c.Say(fmt.Sprintf("%v: %v", t, Cause(err)))
+		say(fmt.Sprintf("%v: %v", t, Cause(err)))
 		select {
 		case c.Broken <- err:
 		default:

@@ -204,6 +204,10 @@ type ExitReport struct {
 	Signal syscall.Signal `json:"signal,omitempty"`
 	// Asked is the signal on which the agent asked the peer to leave.
 	Asked syscall.Signal `json:"asked,omitempty"`
+	// Ran, CPU and MaxRSS are those of Exit.
+	Ran    time.Duration `json:"ran,omitempty"`
+	CPU    time.Duration `json:"cpu,omitempty"`
+	MaxRSS int64         `json:"max_rss,omitempty"`
 }
 
 const (
@@ -215,12 +219,12 @@ const (
 
 // Exit returns the Exit of a peer whose report has just arrived.
 func (e ExitReport) Exit(index int) spec.Exit {
-	return spec.Exit{Index: index, PID: e.PID, Code: e.Code, Signal: e.Signal, By: e.Asked, At: time.Now()}
+	return spec.Exit{Index: index, PID: e.PID, Code: e.Code, Signal: e.Signal, By: e.Asked, At: time.Now(), Ran: e.Ran, CPU: e.CPU, MaxRSS: e.MaxRSS}
 }
 
 // ReportOf returns the wire form of an Exit.
 func ReportOf(e spec.Exit) *ExitReport {
-	return &ExitReport{PID: e.PID, Code: e.Code, Signal: e.Signal, Asked: e.By}
+	return &ExitReport{PID: e.PID, Code: e.Code, Signal: e.Signal, Asked: e.By, Ran: e.Ran, CPU: e.CPU, MaxRSS: e.MaxRSS}
 }
 
 // HaltReport says whether process PID is stopped by a signal (state T).

@@ -142,6 +142,9 @@ type StartOrder struct {
 	// (proc.Local): the others learn of its end at once.
 	Watched bool `json:"watched,omitempty"`
 
+	// Logged reports that somebody reads the events of the job, and so wants Usage events, too.
+	Logged bool `json:"logged,omitempty"`
+
 	Launcher string `json:"launcher"` // Member.Launcher of all peers of this launcher: its public key
 	PID      int    `json:"pid"`      // process ID of the launcher
 

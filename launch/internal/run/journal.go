@@ -1,0 +1,74 @@
+package run
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/internal/cores"
+	"github.com/elrun/elrun/launch/spec"
+)
+
+// journal emits the events of a launcher to the event log: what the job is, which processes its peers are,
+// where the members of other launchers are, and how its processes end. The launcher's loop owns it.
+type journal struct {
+	to       event.Sink
+	launcher string          // name of this launcher
+	named    map[string]bool // short IDs of members of other launchers, as of the latest view
+}
+
+// emit emits an event about the peer with an index and a short ID.
+func (j *journal) emit(index int, id string, b event.Body) {
+	j.to.Emit(event.Event{Time: time.Now(), Peer: id, Index: index, Body: b})
+}
+
+// job emits the event of the start of a job, before any other event.
+func (j *journal) job(o *spec.Options) {
+	e := event.Job{Job: o.Job, Elrun: spec.Version, Launcher: j.launcher, Program: o.Program, Args: o.Args}
+	if o.Output.HideArgs {
+		e.Args = nil
+	}
+	j.emit(event.NoPeer, "", e)
+}
+
+// hello emits the event of a peer of this launcher that has a new ID; c is its process.
+func (j *journal) hello(self elastic.Member, c *child) {
+	e := memberEvent(self)
+	e.Launcher, e.Elrun = j.launcher, spec.Version
+	if c != nil {
+		e.PID, e.Began = c.PID(), c.begun
+		if c.host == "" {
+			e.OS, e.Arch, e.Cores = runtime.GOOS, runtime.GOARCH, cores.Count()
+		}
+	}
+	j.emit(self.Index, self.ID.Short(), e)
+}
+
+// learn emits the events of the members of other launchers that the latest view has and the one before has
+// not.
+func (j *journal) learn(others []elastic.Member) {
+	before := j.named
+	j.named = make(map[string]bool)
+	for _, m := range others {
+		id := m.ID.Short()
+		j.named[id] = true
+		if !before[id] {
+			j.emit(event.NoPeer, "", memberEvent(m))
+		}
+	}
+}
+
+// memberEvent returns the event of a member, with what a view has of it.
+func memberEvent(m elastic.Member) event.Member {
+	return event.Member{Who: m.ID.Short(), WhoIndex: m.Index, Host: m.Host, Machine: m.Machine, Site: m.Site, Launcher: m.Launcher}
+}
+
+// exit emits the event of the end of a process. id is the short ID of its peer, "" before its hello.
+func (j *journal) exit(e spec.Exit, id string) {
+	j.emit(e.Index, id, event.Exit{PID: e.PID, Status: e.Code, Signal: int(e.Signal), Lost: e.Lost, Asked: e.Asked, Says: e.Says,
+		RanS: e.Ran.Seconds(), CPUS: e.CPU.Seconds(), MaxRSS: e.MaxRSS})
+}
+
+// notice emits the event of a context that has ended.
+func (j *journal) notice(cause string) { j.emit(event.NoPeer, "", event.Notice{Cause: cause}) }
