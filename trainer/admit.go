@@ -231,8 +231,8 @@ func (s *stepTimings) publish(v elastic.View, reports []rankReport, exchange tim
 	}
 	// Split the time beyond the slowest rank's computing: first the fixed part, then latency,
 	// then flow.
-	rest := max(0, own.total-slowest)
-	now := stepTiming{slowest: slowest, fixed: min(rest, max(0, own.total-own.compute-own.comm))}
+	rest := max(0, own.try-slowest)
+	now := stepTiming{slowest: slowest, fixed: min(rest, max(0, own.try-own.compute-own.comm))}
 	now.latency = min(rest-now.fixed, reductions*exchange)
 	now.flow = rest - now.fixed - now.latency
 	if s.window = append(s.window, now); len(s.window) > timingWindow {

@@ -350,6 +350,7 @@ func (a *arena) check(t *testing.T, about string) (sha string) {
 		}
 	}
 	a.ledger(t, about)
+	a.tiled(t, about)
 	return sha
 }
 

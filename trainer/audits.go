@@ -10,6 +10,7 @@ import (
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/internal/audit"
+	"github.com/elrun/elrun/trainer/internal/laps"
 	"github.com/elrun/elrun/trainer/internal/ledger"
 )
 
@@ -96,7 +97,7 @@ func newAudits(cfg Config, m Model, own *exactAccumulator) *audits {
 	size := own.layout.size()
 	a.sums = &exactAccumulator{layout: own.layout, bufs: own.bufs, own: make([]int32, size), peaks: make([]exact.Peak, len(m.Params))}
 	a.sums.views = cut(own.layout, a.sums.own)
-	a.again.sums = a.sums
+	a.again.sums, a.again.clock = a.sums, new(laps.Clock)
 	for i := range a.kept {
 		for _, p := range m.Params {
 			a.kept[i].params = append(a.kept[i].params, make([]float32, len(p.Data)))

@@ -71,7 +71,6 @@ func newCall(m Model, p stepPlan, micros []int, sums accumulator) *call {
 
 // run calls the model and then ends the sink.
 func (c *call) run(m Model) error {
-	c.begun = time.Now()
 	loss, err := m.Gradient(NewBatch(c.groups, Gate{Step: c.step, Microbatches: c.samples, Wait: c.wait, Grad: c.grad, Done: c.done, Loss: c.addLoss,
 		Weight: c.weight, Unforeseen: c.addWait, Err: c.err}))
 	c.open()

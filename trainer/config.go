@@ -286,7 +286,8 @@ type StepReport struct {
 	// steps of a large model.
 	Digest string
 	// Compute is the time in the model, Comm the subsequent waiting for peers, Total the time
-	// from the beginning of the last try to the new parameters. Comm and Total are 0 if this peer
+	// from the end of the previous step, or the entry of the session, to the new parameters. Total has
+	// attempts at the step in earlier sessions, too (see event.Times). Comm and Total are 0 if this peer
 	// learned of the commit from others.
 	Compute, Comm, Total time.Duration
 	// Predicted is the Compute time expected when the share was decided; 0 if unknown.

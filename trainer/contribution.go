@@ -7,6 +7,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/trainer/exact"
+	"github.com/elrun/elrun/trainer/internal/laps"
 	"github.com/elrun/elrun/trainer/internal/ledger"
 	"github.com/elrun/elrun/trainer/internal/steal"
 )
@@ -26,6 +27,7 @@ type contribution struct {
 	// has another identity by now, others have computed the same microbatches.
 	owner elastic.ID
 	sums  accumulator // the gradients
+	clock *laps.Clock // of the open step; outside of a step it does not run
 
 	held ledger.Set // microbatches in sums
 	// computed has the microbatches that were computed for this attempt at any time.
@@ -50,7 +52,7 @@ type contribution struct {
 // reset empties the contribution, for an attempt at a step of the given number of microbatches.
 // The record of computed microbatches survives if the attempt is the same.
 func (c *contribution) reset(step, attempt int64, scale exact.Scale, microbatches int) {
-	next := contribution{step: step, attempt: attempt, scale: scale, owner: c.owner, sums: c.sums, unweighable: c.unweighable, gradScale: c.gradScale,
+	next := contribution{step: step, attempt: attempt, scale: scale, owner: c.owner, sums: c.sums, clock: c.clock, unweighable: c.unweighable, gradScale: c.gradScale,
 		held: ledger.NewSet(microbatches), computed: ledger.NewSet(microbatches)}
 	if c.step == step && c.attempt == attempt && c.computed != nil {
 		next.computed, next.compute, next.recomputed = c.computed, c.compute, c.recomputed
@@ -64,12 +66,15 @@ func (c *contribution) reset(step, attempt int64, scale exact.Scale, microbatche
 func (c *contribution) add(m Model, p stepPlan, micros []int, ready func(i, from int)) error {
 	l := newCall(m, p, micros, c.sums)
 	l.sink = c.sums.collect(l.micros, ready)
+	l.begun = c.clock.Lap(time.Now(), laps.Reduce)
 	return c.take(l, l.run(m))
 }
 
 // take records the result of a call that ended with err.
 func (c *contribution) take(l *call, err error) error {
-	c.compute += max(0, time.Since(l.begun)-l.unforeseen)
+	now := time.Now()
+	c.compute += max(0, now.Sub(l.begun)-l.unforeseen)
+	c.clock.Call(now, l.unforeseen)
 	if err != nil {
 		return fmt.Errorf("microbatches %d: %w", l.micros, err)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/elrun/elrun/trainer/internal/laps"
 )
 
 // forwardOf returns a forward pass over parameters of the given sizes, with one bucket per parameter. Each element of the sum of
@@ -44,7 +46,7 @@ func forwardOf(t *testing.T, gates []chan error, sizes ...int) *forward {
 		}
 	}
 	e.reserve()
-	return &forward{undo: e, sums: sums, values: v.views, divisor: 2, broken: always(nil),
+	return &forward{undo: e, sums: sums, values: v.views, divisor: 2, broken: always(nil), clock: new(laps.Clock),
 		apply: func(param, mean []float32, _ [][]float32) {
 			for k, m := range mean {
 				param[k] -= m

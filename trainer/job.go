@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/loadbal"
 	"github.com/elrun/elrun/trainer/internal/audit"
+	"github.com/elrun/elrun/trainer/internal/laps"
 	"github.com/elrun/elrun/trainer/internal/level"
 )
 
@@ -294,6 +296,8 @@ func (j *job) session(ctx context.Context, s *elastic.Session) error {
 	if err := j.enter(ctx, s); err != nil {
 		return err
 	}
+	j.step.clock.Enter(j.state.committed()+1, time.Now())
+	defer func() { j.step.clock.Leave(time.Now()) }()
 	for {
 		if err := j.decisions.decide(ctx, s, j.state.committed()); err != nil {
 			return err
@@ -376,21 +380,34 @@ func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 	if got.err != nil {
 		return got.err
 	}
-	comm := time.Since(t.computed)
+	now := time.Now()
+	comm := now.Sub(t.computed)
+	j.step.clock.Recorded(got.summed, got.complete, now)
 	if err := j.learn(s, got.reports); err != nil {
 		return err
 	}
+	j.step.clock.Lap(time.Now(), laps.Point)
+	rate := j.state.rate(t.plan.step)
 	committed, err := j.step.conclude(s, t.plan, got.reports)
 	if err != nil {
 		return fmt.Errorf("step %d: %w", t.plan.step, err)
 	}
+	now = time.Now()
 	if !committed {
+		j.step.clock.Fail(now)
 		return nil
 	}
+	w := &j.step.work
 	// The time for the early call of the next step counts for that step, not for this one.
-	j.step.work.comm, j.step.work.total = comm-t.following, time.Since(t.begun)+t.claimed-t.following
+	w.comm, w.try = comm-t.following, now.Sub(t.begun)+t.claimed-t.following
+	last, late := latest(got.reports, s.Rank)
+	w.times, w.rate = j.step.clock.Close(now, w.compute, late), rate
+	w.began = now.Add(-w.times.Total())
+	if last != s.Rank {
+		w.waitFor = s.View.Members[last].ID
+	}
 	j.timings.microbatches = j.plan.fullMicrobatches(j.state.committed() + 1)
-	j.timings.publish(s.View, got.reports, got.exchange, j.step.work, j.step.balance.costs(), j.step.reducer.bytes())
+	j.timings.publish(s.View, got.reports, got.complete.Sub(got.summed), *w, j.step.balance.costs(), j.step.reducer.bytes())
 	if err := j.group.Sessions().Committed(j.state.committed()); err != nil {
 		return fmt.Errorf("after the commit of step %d: %w", j.state.committed(), err)
 	}
@@ -402,6 +419,20 @@ func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 		return errNextSession
 	}
 	return nil
+}
+
+// latest returns the rank that has computed for the longest time since the commit record before, and how
+// much longer than this rank it has computed.
+func latest(reports []rankReport, self int) (rank int, late time.Duration) {
+	rank = self
+	for r, o := range reports {
+		if o.busy > reports[rank].busy {
+			rank = r
+		}
+	}
+	// The words come from other members and may have any value.
+	more := min(reports[rank].busy-reports[self].busy, int64(math.MaxInt64/time.Microsecond))
+	return rank, time.Duration(more) * time.Microsecond
 }
 
 // learn evaluates a complete commit record: it checks that all ranks have the same state, passes

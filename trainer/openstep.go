@@ -12,6 +12,7 @@ import (
 	"github.com/elrun/elrun/trainer/compress"
 	"github.com/elrun/elrun/trainer/exact"
 	"github.com/elrun/elrun/trainer/internal/growth"
+	"github.com/elrun/elrun/trainer/internal/laps"
 	"github.com/elrun/elrun/trainer/internal/ledger"
 	"github.com/elrun/elrun/trainer/internal/steal"
 	"github.com/elrun/elrun/trainer/optim"
@@ -30,6 +31,7 @@ type openStep struct {
 	state *state // before the step
 	// own is the contribution of this peer to this step.
 	own     contribution
+	clock   *laps.Clock // divides the time of the goroutine of Run; own has it, too
 	reducer reducer
 	// balance divides the microbatches among the ranks of the session.
 	balance balance
@@ -61,7 +63,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 			return nil, err
 		}
 	}
-	o := &openStep{cfg: cfg, plan: newPlan(cfg), model: m, ahead: newPrefetcher(m.Prefetch), most: mostOf(m, cfg.Microbatch, cfg.Gradients.Exact)}
+	o := &openStep{cfg: cfg, plan: newPlan(cfg), model: m, ahead: newPrefetcher(m.Prefetch), most: mostOf(m, cfg.Microbatch, cfg.Gradients.Exact), clock: new(laps.Clock)}
 	coding, err := compress.Parse(cfg.Gradients.Compression)
 	if err != nil {
 		return nil, fmt.Errorf("trainer: Gradients.Compression: %w", err)
@@ -93,7 +95,7 @@ func newOpenStep(cfg Config, m Model) (*openStep, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.own.unweighable, o.own.gradScale = weighable(m, cfg), m.gradScale()
+	o.own.clock, o.own.unweighable, o.own.gradScale = o.clock, weighable(m, cfg), m.gradScale()
 	o.state = newState(o.plan, cfg, l.params, grads, scale)
 	o.state.updater, o.state.inexact, o.state.unchecked, o.state.given = m.Updater, m.Updater != nil && !cfg.Gradients.Exact, m.NotFinite, m.Grads
 	o.reducer = reducer{layout: l, bucketBytes: cfg.Gradients.BucketBytes, sums: o.own.sums, coded: coded, log: cfg.Hooks.log}
@@ -238,6 +240,7 @@ func (o *openStep) begin(ctx context.Context, s *elastic.Session) *try {
 	o.readAhead(p, s.Rank)
 	o.queue.Open(o.balance.shares, o.own.calls(o.balance.shares[s.Rank], o.together()), o.together())
 	t.sums = o.reducer.start(ctx, s, p.step)
+	o.clock.Begin(time.Now())
 	return t
 }
 
@@ -266,7 +269,7 @@ func (o *openStep) contribute(ctx context.Context, s *elastic.Session) (*try, er
 	if err == nil {
 		o.balance.measured(share.Len(), o.own.held.Len(), t.whole, o.own.compute-t.before)
 		o.audits.contributed(s, t.plan, &o.own, o.balance.shares, o.together())
-		t.computed = time.Now()
+		t.computed = o.clock.Computed(time.Now())
 		return t, nil
 	}
 	// The other ranks wait for this peer's buckets. The revocation ends their wait, with err as the
@@ -314,9 +317,10 @@ func (t *try) readyAt(last bool) func(i, from int) {
 // exchanged is the result of awaitReports.
 type exchanged struct {
 	// reports has the report of each rank, from the commit record.
-	reports  []rankReport
-	exchange time.Duration // time of the exchange of reports
-	err      error
+	reports []rankReport
+	// The sums were complete at the first time, and the commit record at the second.
+	summed, complete time.Time
+	err              error
 }
 
 // awaitReports waits for the sums of all buckets, and then for the reports of all ranks. Success
@@ -325,9 +329,9 @@ func (t *try) awaitReports(ctx context.Context, s *elastic.Session, mine rankRep
 	if err := t.sums.wait(ctx); err != nil {
 		return exchanged{err: fmt.Errorf("step %d: %w", t.plan.step, err)}
 	}
-	begun := time.Now()
+	summed := time.Now()
 	reports, err := r.exchangeReports(ctx, s, mine)
-	return exchanged{reports, time.Since(begun), err}
+	return exchanged{reports, summed, time.Now(), err}
 }
 
 // fewestCalls is the number of calls of the model for an equal share where microbatches are stolen
@@ -406,7 +410,7 @@ func (o *openStep) shrinkBatch(p stepPlan, share int, cause error) error {
 func (o *openStep) report() rankReport {
 	mine := idleReport(o.state)
 	mine.samples, mine.weights, mine.loss, mine.fault = int64(o.own.samples), o.own.weights, o.own.loss, o.own.fault()
-	mine.micros, mine.maxShare = o.balance.micros, int64(o.balance.most)
+	mine.micros, mine.maxShare, mine.busy = o.balance.micros, int64(o.balance.most), o.clock.Busy().Microseconds()
 	if o.noise.Due(o.own.step) {
 		all := o.own.perSample(o.own.sums.square())
 		o.norm = math.Sqrt(all) / float64(max(1, o.own.samples))
@@ -617,6 +621,7 @@ type forward struct {
 	values  [][]float32   // reduced sums, by parameter
 	divisor float64       // of the sums
 	apply   rule          // the optimizer's update
+	clock   *laps.Clock   // of the open step
 	broken  func() error  // returns why no more sums will arrive
 	waited  time.Duration // time spent waiting for parameters
 }
@@ -624,8 +629,8 @@ type forward struct {
 // need returns when the elements [from:] of parameter i may be read. While it waits for a sum, it
 // updates parameters whose sums have arrived, which the model will need next.
 func (f *forward) need(ctx context.Context, i, from int) error {
-	begun := time.Now()
-	defer func() { f.waited += time.Since(begun) }()
+	begun := f.clock.Ahead(time.Now())
+	defer func() { f.waited += f.clock.Lap(time.Now(), laps.Apply).Sub(begun) }()
 	if err := f.broken(); err != nil {
 		return err
 	}
@@ -633,9 +638,11 @@ func (f *forward) need(ctx context.Context, i, from int) error {
 	for !f.sums.has(i, from, f.undo.left(i)) && f.another() {
 		f.sums.yield()
 	}
+	f.clock.Lap(time.Now(), laps.Apply)
 	if err := f.sums.waitFor(ctx, i, from, f.undo.left(i)); err != nil {
 		return err
 	}
+	f.clock.Lap(time.Now(), laps.Reduce)
 	return f.undo.update(i, from, f.values[i], f.divisor, f.apply)
 }
 
@@ -676,10 +683,11 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 		return
 	}
 	u.reserve()
-	f := forward{undo: u, sums: t.sums, values: mean, divisor: float64(t.plan.end-t.plan.first) * o.own.gradScale, broken: s.Comm.Err, apply: apply}
+	f := forward{undo: u, sums: t.sums, values: mean, divisor: float64(t.plan.end-t.plan.first) * o.own.gradScale, broken: s.Comm.Err, apply: apply, clock: o.clock}
 	l := newCall(o.model, next, callsOf(missing, o.together())[0], o.own.sums)
 	l.broken = s.Comm.Err
 	// With a delay the gradient to apply is complete; without one the call waits for each sum.
+	o.clock.Lap(time.Now(), laps.Reduce)
 	if o.cfg.Gradients.Delay {
 		u.advance(mean, apply)
 	} else {
@@ -688,15 +696,19 @@ func (o *openStep) lookAhead(ctx context.Context, s *elastic.Session, t *try, fi
 	// At the first gradient the open step is finished. If that fails, or the decided share differs
 	// from the expected share, the call goes on with scratch memory, and its result is dropped.
 	l.opening = func() {
-		t.following = time.Since(l.begun) - f.waited
+		t.following = o.clock.Ahead(time.Now()).Sub(l.begun) - f.waited
 		if err := o.follow(ctx, s, t, l, finish); err != nil {
 			l.useless, l.sink = err, u.scratch()
 		}
-		l.begun = time.Now()
+		l.begun = o.clock.Lap(time.Now(), laps.Point)
 	}
-	if err := l.run(o.model); l.useless == nil {
-		o.next.failed = o.own.take(l, err)
+	l.begun = o.clock.Lap(time.Now(), laps.Apply)
+	err = l.run(o.model)
+	if l.useless != nil {
+		o.clock.Lap(time.Now(), laps.Compute)
+		return
 	}
+	o.next.failed = o.own.take(l, err)
 }
 
 // follow finishes the open step, begins the next step, and makes l, which has begun before, the

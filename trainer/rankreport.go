@@ -31,6 +31,7 @@ type rankReport struct {
 	// not show the rank's speed.
 	micros   int64
 	maxShare int64 // bound on the rank's share, in microbatches; 0 for none
+	busy     int64 // microseconds in which the rank has computed its share, since the commit record before
 	// group is the number of samples in the rank's first call of the model, and groupNorm the squared norm of
 	// the sum of their gradients; 0 if not due.
 	group     int64
@@ -62,7 +63,7 @@ const (
 // reportWords is the length of an encoded report, in int64. encode and decodeReports must
 // agree with it. Where microbatches may be stolen, stealWords follow.
 const (
-	reportWords = 15
+	reportWords = 16
 	stealWords  = steal.MaxClaims + 1
 )
 
@@ -98,7 +99,7 @@ func (r rankReport) encode(record []int64, rank, words int) {
 	}
 	own := record[rank*words:][:words]
 	copy(own, []int64{r.samples, r.loss.Hi, int64(r.loss.Lo), r.micros, r.maxShare, int64(math.Float64bits(r.groupNorm)),
-		int64(r.fault), int64(r.digest), r.committed, flags, r.links[0], r.links[1], int64(nonce), int64(print), r.group})
+		int64(r.fault), int64(r.digest), r.committed, flags, r.links[0], r.links[1], int64(nonce), int64(print), r.group, r.busy})
 	if words > reportWords {
 		for i, c := range r.stolen.Claims {
 			own[reportWords+i] = c.Word()
@@ -113,7 +114,7 @@ func decodeReports(record []int64, words int) []rankReport {
 	for r := range reports {
 		w := record[r*words:][:words]
 		reports[r] = rankReport{samples: w[0], loss: ledger.Sum{Hi: w[1], Lo: uint64(w[2])}, micros: w[3], maxShare: w[4],
-			group: w[14], groupNorm: math.Float64frombits(uint64(w[5])), fault: fault(w[6]), digest: uint64(w[7]), committed: w[8], stale: w[9]&flagStale != 0,
+			group: w[14], busy: w[15], groupNorm: math.Float64frombits(uint64(w[5])), fault: fault(w[6]), digest: uint64(w[7]), committed: w[8], stale: w[9]&flagStale != 0,
 			accuses: w[9]&flagAccuses != 0, links: linkUpdates{w[10], w[11]}, nonce: uint64(w[12]), print: uint64(w[13])}
 		if v := (ledger.Weights{Given: w[9]&flagGiven != 0, Skipped: w[9]&flagSkipped != 0, Counted: w[9]&flagCounted != 0}); v.Differ() {
 			v.Sum = ledger.Sum{Hi: w[12], Lo: uint64(w[13])}

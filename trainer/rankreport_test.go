@@ -15,7 +15,7 @@ import (
 func anyReport() *rapid.Generator[rankReport] {
 	return rapid.Custom(func(t *rapid.T) rankReport {
 		r := rankReport{samples: rapid.Int64().Draw(t, "samples"), loss: ledger.Sum{Hi: rapid.Int64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
-			micros: rapid.Int64().Draw(t, "micros"), maxShare: rapid.Int64().Draw(t, "most"),
+			micros: rapid.Int64().Draw(t, "micros"), maxShare: rapid.Int64().Draw(t, "most"), busy: rapid.Int64().Draw(t, "busy"),
 			group: rapid.Int64().Draw(t, "group"), groupNorm: rapid.Float64().Draw(t, "square"), fault: fault(rapid.Int64().Draw(t, "fault")), digest: rapid.Uint64().Draw(t, "digest"),
 			committed: rapid.Int64().Draw(t, "committed"), stale: rapid.Bool().Draw(t, "stale"),
 			links: linkUpdates{rapid.Int64().Draw(t, "links"), rapid.Int64().Draw(t, "more")},

@@ -6,17 +6,24 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/trainer/internal/laps"
 )
 
 // work holds this peer's own measurements of the last step to which it contributed.
 type work struct {
 	// step is the step that was measured.
-	step                 int64
-	compute, comm, total time.Duration // as in StepReport
-	predicted            time.Duration // expected computing time; 0 if unknown
-	recomputed, stolen   int           // microbatches computed a second time, and taken from others
-	gradNorm, noiseScale float64       // as in StepReport
-	sent, raw            int64         // bytes of gradients, as in StepReport
+	step          int64
+	compute, comm time.Duration // as in StepReport
+	try           time.Duration // from the begin of the last try to the new parameters
+	times         laps.Times    // zero if this peer learned of the commit from others
+	began         time.Time     // as in event.Times
+	waitFor       elastic.ID    // the rank that computed last; "" for this one
+	rate          float64       // learning rate; 0 if unknown
+	predicted     time.Duration // expected computing time; 0 if unknown
+
+	recomputed, stolen   int     // microbatches computed a second time, and taken from others
+	gradNorm, noiseScale float64 // as in StepReport
+	sent, raw            int64   // bytes of gradients, as in StepReport
 }
 
 // reporter writes stable steps to the event log and passes them to Hooks.OnStep, each step once. It
@@ -141,8 +148,11 @@ func (r *reporter) report(o outcome, mine share, own work, lost []event.Contribu
 		Samples: int(o.Samples), Loss: o.meanLoss(),
 	}
 	// Measurements exist only for the last step that this peer has contributed to.
+	var times event.Times
+	rate := 0.0
 	if own.step == o.Step && mine.Peer != "" {
-		rep.Recomputed, rep.Compute, rep.Comm, rep.Total = own.recomputed, own.compute, own.comm, own.total
+		rep.Recomputed, rep.Compute, rep.Comm, rep.Total = own.recomputed, own.compute, own.comm, own.times.Total()
+		times, rate = own.parts(), own.rate
 		rep.Predicted, rep.Stolen = own.predicted, own.stolen
 		rep.GradNorm, rep.NoiseScale = own.gradNorm, own.noiseScale
 		rep.Sent, rep.Raw = own.sent, own.raw
@@ -156,12 +166,20 @@ func (r *reporter) report(o outcome, mine share, own work, lost []event.Contribu
 		Attempt: int(rep.Attempt), Microbatches: ranges, ShareSamples: rep.ShareSamples, Samples: rep.Samples, Loss: rep.Loss,
 		Digest: rep.Digest, Recomputed: rep.Recomputed, Stolen: rep.Stolen, Of: rep.Of, OfLost: lost,
 		ComputeMS: milliseconds(rep.Compute), CommMS: milliseconds(rep.Comm), StepMS: milliseconds(rep.Total),
+		Times: times, LR: rate,
 		PredictedMS: milliseconds(rep.Predicted), GradNorm: rep.GradNorm, NoiseScale: rep.NoiseScale,
 		SentBytes: rep.Sent, RawBytes: rep.Raw,
 	})
 	if mine.Peer != "" && r.told != nil {
 		r.told(rep)
 	}
+}
+
+// parts returns the parts of the time of the step, for the log.
+func (w work) parts() event.Times {
+	of := func(p laps.Part) float64 { return milliseconds(w.times[p]) }
+	return event.Times{Began: w.began, LostMS: of(laps.Lost), PointMS: of(laps.Point), DataMS: of(laps.Data), WaitMS: of(laps.Wait),
+		WaitFor: w.waitFor.Short(), ReduceMS: of(laps.Reduce), ApplyMS: of(laps.Apply), CommitMS: of(laps.Commit)}
 }
 
 // milliseconds converts a duration to the unit of times in the event log.

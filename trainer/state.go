@@ -173,14 +173,19 @@ func (r rules) of(step int64) (rule, error) {
 	if step == 0 {
 		return func(_, _ []float32, _ [][]float32) {}, nil
 	}
-	at, gain := r.plan.scheduled(step)
-	rate := gain * r.schedule(at)
+	rate := r.rate(step)
 	if !finite(rate) {
 		return nil, fmt.Errorf("learning rate %v: %w", rate, ErrNotFinite)
 	}
 	return func(param, mean []float32, memory [][]float32) {
 		r.optimizer.Update(step, rate, param, mean, memory)
 	}, nil
+}
+
+// rate returns the learning rate for the mean gradient of a step.
+func (r rules) rate(step int64) float64 {
+	at, gain := r.plan.scheduled(step)
+	return gain * r.schedule(at)
 }
 
 // toApply returns the mean gradient that the commit of a step applies, and its rule: the gradient of the
@@ -193,6 +198,16 @@ func (r rules) toApply(step int64, grads *gradientBuffers) (apply rule, mean [][
 	}
 	apply, err = r.of(step)
 	return apply, mean, err
+}
+
+// rate returns the learning rate for the mean gradient of a step, for the log; 0 if it is not known, as with
+// an Updater.
+func (s *state) rate(step int64) float64 {
+	rate := s.rules.rate(step)
+	if s.updater != nil || !finite(rate) {
+		return 0
+	}
+	return rate
 }
 
 // committed returns the number of the last committed step; 0 before the first.

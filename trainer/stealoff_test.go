@@ -74,7 +74,7 @@ func (c calm) sent(t *testing.T) map[string]int {
 // longer, and nothing else.
 func TestOffSendsNoMore(t *testing.T) {
 	// The words of three members, by 8 bytes.
-	const short, long = "commit record, 360 bytes", "commit record, 480 bytes"
+	const short, long = "commit record, 384 bytes", "commit record, 504 bytes"
 	want := separate()[0].sent(t)
 	for _, c := range separate()[1:] {
 		if got := c.sent(t); !maps.Equal(got, want) {
@@ -85,7 +85,7 @@ func TestOffSendsNoMore(t *testing.T) {
 	off := calm{"one host, off", trainer.StealOff, true, []int{3}}.sent(t)
 	for _, all := range []map[string]int{want, off} {
 		if n := records(all, short); n == 0 || n != records(all, "commit record") {
-			t.Errorf("%d commit records have 360 bytes: messages %v", n, all)
+			t.Errorf("%d commit records have 384 bytes: messages %v", n, all)
 		}
 	}
 	if far := (calm{"one host, far", trainer.StealFar, true, []int{3}}).sent(t); !maps.Equal(far, on) {

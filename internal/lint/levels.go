@@ -66,7 +66,7 @@ func libraries() []layer {
 		{"level 4, below data files", []string{"trainer/internal/mmap"}},
 		// The ledger of contributed microbatches, the audit of contributions, and the growth of the
 		// batch; above, how microbatches change their owner.
-		{"level 4, below the training loop", []string{"trainer/internal/ledger", "trainer/internal/audit", "trainer/internal/growth", "trainer/internal/level"}},
+		{"level 4, below the training loop", []string{"trainer/internal/ledger", "trainer/internal/audit", "trainer/internal/growth", "trainer/internal/laps", "trainer/internal/level"}},
 		{"level 4, above the ledger", []string{"trainer/internal/steal"}},
 		// Parts of the training loop: optimisers and schedules, data files, exact sums,
 		// checkpoints.
