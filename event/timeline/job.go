@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,8 @@ const (
 	maxEvals       = 512
 	maxCheckpoints = 64
 	maxStrings     = 1 << 12 // bytes of a text that is remembered
+	maxLinks       = 1 << 14
+	maxSettings    = 256
 )
 
 // Job is the model of one job. The zero value is not ready; use New. A Job is not safe for concurrent use.
@@ -36,6 +39,12 @@ type Job struct {
 	stall       *Stall
 	quorum      *Quorum
 	done        *event.Done
+	counts      Counts
+	audited     int64 // step of the last audit
+	links       map[[2]string]event.Link
+	order       []int // ranks in the order of the ring
+	batch       int   // samples of a full step, once it has grown
+	norms       norms
 	lacks       Lacks
 }
 
@@ -76,12 +85,31 @@ func (j *Job) event(e *event.Event) {
 		j.exited(e, b, at)
 	case event.Other:
 		j.lacks.Unknown++
-	case event.Restart, event.Notice, event.Decided, event.Clock, event.Link, nil:
+	case event.Restart, event.Notice, event.Decided, event.Clock, nil:
+	case event.Link:
+		j.linked(b)
 	default:
 		if e.Peer != "" {
 			j.reported(j.peers.of(e.Peer, e.Index).row, e, at)
 		}
 	}
+}
+
+// norms has the latest measurements of the gradients; 0 if unknown.
+type norms struct {
+	grad, noise, rate float64
+}
+
+// linked notes the cost of a link.
+func (j *Job) linked(b event.Link) {
+	if j.links == nil {
+		j.links = make(map[[2]string]event.Link)
+	}
+	if len(j.links) >= maxLinks {
+		clear(j.links)
+	}
+	b.MBs, b.RTT, b.Addr = finite(b.MBs), finite(b.RTT), clip(b.Addr)
+	j.links[[2]string{clip(b.From), clip(b.To)}] = b
 }
 
 // sees notes the time of an event, and returns it. An event without a time has the latest one.
@@ -115,6 +143,9 @@ func (j *Job) describe(b event.Job) {
 	a.Samples, a.Steps, a.Passes = cmp.Or(b.Samples, a.Samples), cmp.Or(b.Steps, a.Steps), cmp.Or(b.Passes, a.Passes)
 	a.GlobalBatch, a.Microbatch = cmp.Or(b.GlobalBatch, a.GlobalBatch), cmp.Or(b.Microbatch, a.Microbatch)
 	a.Params, a.Resumed, a.Exact = cmp.Or(b.Params, a.Params), cmp.Or(b.Resumed, a.Resumed), a.Exact || b.Exact
+	if len(b.Settings) <= maxSettings && len(b.Settings) > len(a.Settings) {
+		a.Settings = maps.Clone(b.Settings)
+	}
 	if len(a.Args) == 0 && len(b.Args) <= maxStrings {
 		a.Args = slices.Clone(b.Args)
 	}
@@ -158,6 +189,17 @@ func (j *Job) reported(r *row, e *event.Event, at instant) {
 		j.checkpointed(e.Step, b, at)
 	case event.Usage:
 		r.use(b, at)
+	case event.Path:
+		r.reach(b)
+	case event.Order:
+		j.order = slices.Clone(b.Order[:min(len(b.Order), maxMembers)])
+	case event.Growth:
+		j.batch = b.New
+	case event.Audit:
+		if e.Step != j.audited {
+			j.audited = e.Step
+			j.counts.audit(b)
+		}
 	case event.Done:
 		b.Accuracy, b.Loss = cloned(b.Accuracy), cloned(b.Loss)
 		j.done = &b
@@ -190,7 +232,9 @@ func (j *Job) entered(r *row, epoch uint64, b event.View, at instant) {
 	if !j.views.enter(epoch, at, b) {
 		return
 	}
-	j.stall, j.quorum = nil, nil
+	count(&j.counts.Views, clip(b.Reason))
+	j.unstall(0)
+	j.quorum = nil
 	if b.Reason == "start" && j.pace.Step > 0 { // a new generation, whose steps may begin again
 		j.steps.flush()
 		j.pace = Pace{}
@@ -216,7 +260,18 @@ func (j *Job) joined(r *row, b event.Join, at instant) {
 func (j *Job) lost(epoch uint64, b event.Lost, at instant) {
 	j.views.lose(epoch, b)
 	r := j.peers.of(b.Who, -1).row
-	r.rank, r.cause = -1, cmp.Or(r.cause, b.Cause)
+	switch {
+	case r.state != StateLost:
+		r.cause = b.Cause
+		count(&j.counts.Lost, clip(b.Cause))
+	case r.cause == "" && b.Cause != "": // the first to report it did not know the cause
+		r.cause = b.Cause
+		if j.counts.Lost[""]--; j.counts.Lost[""] <= 0 {
+			delete(j.counts.Lost, "")
+		}
+		count(&j.counts.Lost, clip(b.Cause))
+	}
+	r.rank = -1
 	if r.state == StateExited {
 		r.state = StateLost
 	}
@@ -240,11 +295,7 @@ func (j *Job) left(r *row, b event.Leave, at instant) {
 
 // exited notes the end of a process.
 func (j *Job) exited(e *event.Event, b event.Exit, at instant) {
-	if e.Peer == "" {
-		j.lacks.Nameless++
-		return
-	}
-	r := j.peers.of(e.Peer, e.Index).row
+	r := j.named(e, at)
 	b.Says, b.RanS, b.CPUS = clip(b.Says), finite(b.RanS), finite(b.CPUS)
 	r.exit = &b
 	switch r.state {
@@ -257,6 +308,17 @@ func (j *Job) exited(e *event.Event, b event.Exit, at instant) {
 		}
 		j.charge(r.finish(at, StateExited, 0))
 	}
+}
+
+// named returns the process of the header of an event. A process that ends before its launcher knows its ID
+// has none.
+func (j *Job) named(e *event.Event, at instant) *row {
+	if e.Peer != "" {
+		return j.peers.of(e.Peer, e.Index).row
+	}
+	r := j.peers.add(e.Index)
+	r.sign = at
+	return r
 }
 
 // counted notes whether a peer has a quorum.
@@ -277,6 +339,9 @@ func (j *Job) stalled(r *row, b event.Stall, at instant) {
 	culprit := clip(b.Culprit)
 	if !b.Over {
 		r.begins(holdStall, culprit, at)
+		if j.stall == nil {
+			count(&j.counts.Stalls, clip(b.Phase))
+		}
 		if j.stall == nil || j.stall.SinceMS <= finiteMS(b.SinceMS) || j.stall.Culprit != culprit {
 			j.stall = &Stall{at.time(), culprit, clip(b.Phase), clip(b.What), finiteMS(b.SinceMS)}
 		}
@@ -289,7 +354,15 @@ func (j *Job) stalled(r *row, b event.Stall, at instant) {
 		r.open.culprit = cmp.Or(culprit, r.open.culprit)
 		r.ends(at)
 	}
-	j.stall = nil
+	j.unstall(finiteMS(b.SinceMS))
+}
+
+// unstall notes that a stall is over, and for how long it has lasted at least.
+func (j *Job) unstall(ms float64) {
+	if j.stall != nil {
+		j.counts.StallMS += max(ms, j.stall.SinceMS)
+		j.stall = nil
+	}
 }
 
 // evaluated notes an evaluation.
@@ -347,13 +420,16 @@ func (j *Job) step(e *event.Event, b *event.Step) {
 	i.step = e.Step
 	r := i.row
 	r.heard, r.sign = true, max(r.sign, at)
-	b.Loss, b.Samples, b.ShareSamples = finite(b.Loss), bounded(b.Samples), bounded(b.ShareSamples)
 	if r.ended() || r.state == StateParked {
 		r.state = StateRunning
 	}
+	b.Loss, b.Samples, b.ShareSamples = finite(b.Loss), bounded(b.Samples), bounded(b.ShareSamples)
 	if e.Step > j.pace.Step {
+		j.counts.Steps++
+		j.counts.Samples += int64(b.Samples)
+		j.norms = norms{cmp.Or(finite(b.GradNorm), j.norms.grad), cmp.Or(finite(b.NoiseScale), j.norms.noise), cmp.Or(finite(b.LR), j.norms.rate)}
 		j.pace.advance(e.Step, *b, at.time())
-		j.stall = nil
+		j.unstall(0)
 	}
 	spent := j.account(r, e, b, at, skipped)
 	r.keep(e.Step, b)

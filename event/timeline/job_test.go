@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,9 +75,33 @@ func wantUses(t *testing.T, s Snapshot, id string, want map[Use]float64) {
 	t.Errorf("no peer %s", id)
 }
 
-// Two peers start, one is killed, a third joins, and the job ends: each second has its use.
-func TestLedger(t *testing.T) {
-	var l log
+// Other programs read the names of the fields, so they stay as they are. New ones may be added.
+func TestNames(t *testing.T) {
+	fields := func(prefix string, x any) (names []string) {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(x)) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name != "" {
+				names = append(names, prefix+name)
+			}
+		}
+		return names
+	}
+	got := strings.Join(slices.Concat(fields("", Snapshot{}), fields("peer.", Peer{}), fields("view.", View{}), fields("goodput.", Goodput{}), fields("point.", Point{})), " ")
+	const want = "seq begin time job epoch views recent_views step of loss samples_per_s steps_per_s left_ms grad_norm noise_scale lr metrics " +
+		"batch shares ring links counts peers former goodput stall quorum series evals best checkpoints saved saved_ms messages done coverage lacks " +
+		"peer.id peer.ids peer.index peer.launcher peer.host peer.machine peer.site peer.pid peer.rank peer.state peer.heard peer.begin peer.end " +
+		"peer.uses peer.parked_ms peer.waited_for peer.share peer.samples_per_s peer.steps peer.samples peer.last_step peer.lengths peer.length_ms " +
+		"peer.path peer.cpu peer.cpu_s peer.rss peer.sent peer.received peer.exit peer.cause peer.reason " +
+		"view.epoch view.time view.reason view.members view.joined view.left view.lost view.cost_ms view.recomputed " +
+		"goodput.ratio goodput.peers goodput.wall_ms goodput.peer_ms goodput.uses goodput.straggler " +
+		"point.first point.last point.time point.members point.loss point.samples point.samples_per_s point.step_ms point.slow_ms point.uses"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// churned is a job in which two peers start, one is killed, a third joins, and all ends.
+func churned() (l log) {
 	l.member(10, "a", 0, 0)
 	l.member(10, "b", 1, 0)
 	l.view(20, 1, "start", "a", "b")
@@ -105,6 +131,12 @@ func TestLedger(t *testing.T) {
 		l.add(620, id, i, 3, 4, event.Done{Steps: 4, Peers: 2, SHA256: "ff"})
 	}
 	l.view(630, 4, "leave", "a")
+	return l
+}
+
+// Each second of each peer has its use.
+func TestLedger(t *testing.T) {
+	l := churned()
 	s := l.model().Snapshot()
 	wantUses(t, s, "a", map[Use]float64{Start: 30, Data: 5, Useful: 40 + 68 + 50 + 100, Wait: 15, Communicate: 5, Apply: 5, Evaluate: 10,
 		Other: 2 + 20, Change: 120 + 80, Recompute: 20 + 50})
@@ -126,6 +158,12 @@ func TestLedger(t *testing.T) {
 	}
 	if v := s.Recent[1]; v.CostMS != 140 || v.Recomputed != 5 || len(v.Lost) != 1 || len(v.Left) != 0 {
 		t.Errorf("view 2: %+v", v)
+	}
+	if c := s.Counts; c.Steps != 4 || c.Samples != 4*80 || c.Views["start"] != 1 || c.Lost["exit"] != 1 || len(c.Lost) != 1 {
+		t.Errorf("counts %+v", c)
+	}
+	if p := s.Peers[0]; p.Lengths != (Histogram{0, 0, 0, 0, 3, 1}) || p.LengthMS != 370 {
+		t.Errorf("lengths %v, %v ms", p.Lengths, p.LengthMS)
 	}
 	if s.Coverage != (Coverage{Complete: 4}) {
 		t.Errorf("coverage %+v", s.Coverage)
@@ -149,6 +187,9 @@ func TestStall(t *testing.T) {
 	l.add(3300, "b", 1, 1, 1, step(0, 5, 10, event.Times{ReduceMS: 10}, 3100))
 	s := l.model().Snapshot()
 	wantUses(t, s, "a", map[Use]float64{Useful: 100, Wait: 1000, Stalled: 2000, Communicate: 10})
+	if c := s.Counts; c.StallMS != 3000 || c.Stalls["not in the call"] != 1 {
+		t.Errorf("counts %+v", c)
+	}
 	if got, want := s.Stragglers(), (Waited{Computing: time.Second, Call: 2 * time.Second}); len(got) != 1 || got[0].Waited != want || s.Stall != nil {
 		t.Errorf("stragglers %+v", got)
 	}
@@ -208,6 +249,45 @@ func TestSeries(t *testing.T) {
 				t.Errorf("%s, level %d: %d points, %d samples, from %d to %d", name, i, len(l.Points), samples, first.First, last.Last)
 			}
 		}
+	}
+}
+
+// Steps that begin to compute during the step before have that computing in their own time. The gaps cancel out.
+func TestStepsThatBeginEarly(t *testing.T) {
+	var l log
+	l.view(0, 1, "start", "a")
+	early := []float64{0, 8, 3, 9, 7, 0}
+	for n := range int64(5) {
+		s := step(100*float64(n)+early[n+1]-early[n], 0, 10, event.Times{}, 100-early[n+1]+early[n])
+		l.add(100*float64(n+1)+50, "a", 0, 1, n+1, s)
+	}
+	l.add(700, "a", 0, 1, 6, step(600, 0, 10, event.Times{}, 100)) // here 100 ms are missing
+	l.add(900, "a", 0, 1, 7, step(850, 0, 10, event.Times{}, 50))
+	wantUses(t, l.model().Snapshot(), "a", map[Use]float64{Start: 8, Useful: 500 + 150, Other: 242})
+}
+
+// All members report a loss, and not all know its cause.
+func TestLostOnce(t *testing.T) {
+	var l log
+	l.view(0, 1, "start", "a", "b", "c")
+	l.view(10, 2, "lost", "a", "b")
+	for i, cause := range []string{"", "reset", "silent", "", "silent"} {
+		l.add(float64(10+i), string(rune('a'+i%2)), i%2, 2, 0, event.Lost{Who: "c", Cause: cause})
+	}
+	s := l.model().Snapshot()
+	if c := s.Counts.Lost; len(c) != 1 || c["reset"] != 1 || s.Peers[2].Cause != "reset" || s.Recent[1].Lost[0].Cause != "reset" {
+		t.Errorf("counts %v, %+v, %+v", c, s.Peers[2], s.Recent[1])
+	}
+}
+
+// A process that ends before it has an ID counts, too.
+func TestNamelessExit(t *testing.T) {
+	var l log
+	l.add(1500, "", 2, 0, 0, event.Exit{PID: 7, Status: 1, RanS: 1})
+	s := l.model().Snapshot()
+	wantUses(t, s, "", map[Use]float64{Start: 1000})
+	if p := s.Peers[0]; p.State != StateExited || p.Index != 2 || p.Exit.Status != 1 {
+		t.Errorf("%+v", p)
 	}
 }
 
@@ -337,7 +417,7 @@ func draw(t *rapid.T) event.Body {
 	n := rapid.OneOf(rapid.IntRange(0, 20), rapid.SampledFrom([]int{-1, math.MaxInt, math.MinInt, 1 << 40}))
 	when := rapid.Custom(func(t *rapid.T) time.Time { return moment(t) })
 	some := rapid.SampledFrom([]string{"start", "join", "lost", "leave", "", "back", "waiting", strings.Repeat("x", 300)})
-	switch rapid.IntRange(0, 16).Draw(t, "kind") {
+	switch rapid.IntRange(0, 20).Draw(t, "kind") {
 	case 0:
 		return event.View{Members: ids.Draw(t, "members"), Reason: some.Draw(t, "reason")}
 	case 1:
@@ -368,6 +448,14 @@ func draw(t *rapid.T) event.Body {
 		return event.Resync{Who: id.Draw(t, "who"), MS: ms.Draw(t, "ms")}
 	case 13:
 		return event.Saving{}
+	case 14:
+		return event.Path{Who: id.Draw(t, "who"), Kind: some.Draw(t, "kind")}
+	case 15:
+		return event.Link{From: id.Draw(t, "from"), To: id.Draw(t, "to"), MBs: ms.Draw(t, "speed")}
+	case 16:
+		return event.Audit{Who: ids.Draw(t, "who"), Out: rapid.Bool().Draw(t, "out")}
+	case 17:
+		return event.Job{Steps: int64(n.Draw(t, "steps")), Settings: map[string]string{"a": "b"}}
 	}
 	s := event.Step{ComputeMS: ms.Draw(t, "compute"), CommMS: ms.Draw(t, "comm"), StepMS: ms.Draw(t, "step"), Samples: n.Draw(t, "samples"),
 		ShareSamples: n.Draw(t, "share"), Loss: ms.Draw(t, "loss"), Recomputed: n.Draw(t, "recomputed"), Of: int64(n.Draw(t, "of")),

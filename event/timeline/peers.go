@@ -133,7 +133,7 @@ func (p *peers) process(m event.Member) *row {
 		return nil
 	}
 	for _, r := range slices.Backward(p.rows) {
-		if r.launcher == m.Launcher && r.index == m.WhoIndex && m.PID != 0 && r.about.PID == m.PID && !r.ended() {
+		if r.launcher == m.Launcher && r.index == m.WhoIndex && m.PID != 0 && r.about.PID == m.PID && r.exit == nil {
 			return r
 		}
 	}

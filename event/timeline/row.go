@@ -83,6 +83,9 @@ type row struct {
 	share    int // microbatches of the last step
 	steps    int64
 	samples  int64
+	lengths  Histogram
+	length   time.Duration     // of all steps
+	paths    map[string]string // kinds of the paths to others, by ID
 	usage    event.Usage
 	usageAt  instant
 	cpu      float64 // processors in use, by the last two usages
@@ -285,18 +288,23 @@ func (r *row) step(s stride) (gap, spent Uses, charges []charge) {
 	if r.open.from != 0 && r.open.from < end { // an older version does not tell when a wait is over
 		r.ends(r.open.to)
 	}
-	if length := end.since(r.cursor); s.skipped && s.epoch == r.epoch && len(r.held) == 0 && r.cursor < s.began {
+	length := s.length
+	switch {
+	case r.follows(s):
+		end = r.cursor.plus(length)
+	case s.skipped && s.epoch == r.epoch && len(r.held) == 0 && r.cursor < s.began:
+		length = end.since(r.cursor)
 		s.parts.grow(length)
-	} else {
+	default:
 		gap, charges = r.idle(s.began, s.epoch)
+		length = end.since(r.cursor)
 	}
 	r.stepped, r.catching, r.epoch = true, false, s.epoch
-	length := end.since(r.cursor)
 	if length == 0 {
 		return gap, spent, charges
 	}
 	s.parts.fit(length)
-	for _, h := range r.take(end) {
+	for _, h := range r.take(max(end, s.began.plus(s.length))) {
 		d := h.to.since(max(h.from, r.cursor))
 		moved := s.parts.move(Wait, Stalled, d)
 		moved += s.parts.move(Communicate, Stalled, d-moved)
@@ -310,6 +318,16 @@ func (r *row) step(s stride) (gap, spent Uses, charges []charge) {
 	r.cursor = end
 	r.uses.add(s.parts)
 	return gap, s.parts, charges
+}
+
+// follows reports whether a step follows the last one of its peer as closely as two steps can. Steps whose
+// computing begins during the step before have that computing in their own time, so the gaps between them
+// have either sign and cancel out. The whole of such a step is accounted, and what its gap is more or less than
+// zero stays between the cursor and the clock, until it is longer than a step.
+func (r *row) follows(s stride) bool {
+	gap := time.Duration(s.began - r.cursor)
+	calm := len(r.held) == 0 || r.held[0].from >= s.began
+	return r.stepped && !r.catching && !s.skipped && s.epoch == r.epoch && calm && max(gap, -gap) <= s.length
 }
 
 // finish accounts the time up to the end of the process or of its part in the job, and sets its state.
@@ -350,4 +368,19 @@ func (r *row) keep(n int64, s *event.Step) {
 	}
 	r.steps++
 	r.samples += int64(s.ShareSamples)
+	if d := duration(s.StepMS); d > 0 {
+		r.lengths.add(d)
+		r.length = plus(r.length, d)
+	}
+}
+
+// maxPaths bounds the paths of a peer that are remembered.
+const maxPaths = 256
+
+// reach notes the path to another peer.
+func (r *row) reach(p event.Path) {
+	if r.paths == nil || len(r.paths) >= maxPaths {
+		r.paths = make(map[string]string)
+	}
+	r.paths[p.Who] = p.Kind
 }

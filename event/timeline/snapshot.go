@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,21 +22,26 @@ type Snapshot struct {
 	Views  int       `json:"views"` // number of views so far
 	Recent []View    `json:"recent_views,omitempty"`
 	Progress
-	Peers       []Peer      `json:"peers"`
-	Former      Former      `json:"former"` // peers that are not in Peers any more, because there were too many
-	Goodput     Goodput     `json:"goodput"`
-	Stall       *Stall      `json:"stall,omitempty"`  // the present one
-	Quorum      *Quorum     `json:"quorum,omitempty"` // set while the job lacks one
-	Series      Series      `json:"series"`
-	Evals       []Eval      `json:"evals,omitempty"`
-	Best        *Eval       `json:"best,omitempty"`
-	Checkpoints []Saved     `json:"checkpoints,omitempty"` // the latest
-	Saved       int         `json:"saved,omitempty"`       // number of checkpoints so far
-	SavedMS     float64     `json:"saved_ms,omitempty"`
-	Messages    []Message   `json:"messages,omitempty"`
-	Done        *event.Done `json:"done,omitempty"`
-	Coverage    Coverage    `json:"coverage"`
-	Lacks       Lacks       `json:"lacks"`
+	Batch       int          `json:"batch,omitempty"`  // samples of a full step, once the batch has grown
+	Shares      []int        `json:"shares,omitempty"` // microbatches of a full step, by rank
+	Ring        []int        `json:"ring,omitempty"`   // ranks in the order of the ring
+	Links       []event.Link `json:"links,omitempty"`  // by their ends
+	Counts      Counts       `json:"counts"`
+	Peers       []Peer       `json:"peers"`
+	Former      Former       `json:"former"` // peers that are not in Peers any more, because there were too many
+	Goodput     Goodput      `json:"goodput"`
+	Stall       *Stall       `json:"stall,omitempty"`  // the present one
+	Quorum      *Quorum      `json:"quorum,omitempty"` // set while the job lacks one
+	Series      Series       `json:"series"`
+	Evals       []Eval       `json:"evals,omitempty"`
+	Best        *Eval        `json:"best,omitempty"`
+	Checkpoints []Saved      `json:"checkpoints,omitempty"` // the latest
+	Saved       int          `json:"saved,omitempty"`       // number of checkpoints so far
+	SavedMS     float64      `json:"saved_ms,omitempty"`
+	Messages    []Message    `json:"messages,omitempty"`
+	Done        *event.Done  `json:"done,omitempty"`
+	Coverage    Coverage     `json:"coverage"`
+	Lacks       Lacks        `json:"lacks"`
 }
 
 // Progress tells how far a job is and how fast it goes. A field is 0 if its value is unknown.
@@ -46,6 +52,9 @@ type Progress struct {
 	SamplesPerS float64            `json:"samples_per_s,omitempty"` // over the last ten seconds
 	StepsPerS   float64            `json:"steps_per_s,omitempty"`
 	LeftMS      float64            `json:"left_ms,omitempty"`
+	GradNorm    float64            `json:"grad_norm,omitempty"`
+	NoiseScale  float64            `json:"noise_scale,omitempty"`
+	LR          float64            `json:"lr,omitempty"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
 }
 
@@ -75,6 +84,10 @@ type Peer struct {
 	Steps       int64    `json:"steps"`
 	Samples     int64    `json:"samples"`
 	Last        LastStep `json:"last_step"`
+	// Lengths counts its steps by their times, and LengthMS is the sum of the times.
+	Lengths  Histogram `json:"lengths"`
+	LengthMS float64   `json:"length_ms"`
+	Path     string    `json:"path,omitempty"` // kinds of its paths to other members, as in "direct,shm"
 
 	CPU      float64          `json:"cpu,omitempty"` // processors in use
 	CPUS     float64          `json:"cpu_s,omitempty"`
@@ -162,7 +175,12 @@ func (j *Job) Snapshot() Snapshot {
 		Evals: slices.Clone(j.evals), Checkpoints: slices.Clone(j.checkpoints), Messages: slices.Clone(j.notes),
 		Saved: j.saved, SavedMS: milliseconds(j.savedTime), Coverage: j.steps.coverage, Lacks: j.lacks,
 		Series: j.steps.series.with(unfinished).export()}
-	s.Job.Args = slices.Clone(j.about.Args)
+	s.Job.Args, s.Job.Settings = slices.Clone(j.about.Args), maps.Clone(j.about.Settings)
+	s.Counts, s.Batch, s.Shares, s.Ring = j.counts.clone(), j.batch, slices.Clone(j.pace.shares), slices.Clone(j.order)
+	for _, l := range j.links {
+		s.Links = append(s.Links, l)
+	}
+	slices.SortFunc(s.Links, func(a, b event.Link) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	for _, o := range unfinished {
 		if twice, missing := o.coverage(); missing && !twice {
 			s.Coverage.Open++
@@ -199,7 +217,8 @@ func cloneOf[T any](p *T) *T {
 func (j *Job) progress() Progress {
 	samples, perS, left := j.pace.Speed(j.latest.time())
 	p := Progress{Step: j.pace.Step, Of: cmp.Or(j.pace.Of, j.about.Steps), Loss: j.pace.Loss,
-		SamplesPerS: finite(samples), StepsPerS: finite(perS), LeftMS: milliseconds(left)}
+		SamplesPerS: finite(samples), StepsPerS: finite(perS), LeftMS: milliseconds(left),
+		GradNorm: j.norms.grad, NoiseScale: j.norms.noise, LR: j.norms.rate}
 	for name, x := range j.pace.Metrics {
 		if p.Metrics == nil {
 			p.Metrics = make(map[string]float64)
@@ -217,6 +236,8 @@ func (j *Job) peer(r *row) Peer {
 		Share: r.share, Steps: r.steps, Samples: r.samples, CPU: r.cpu, CPUS: r.usage.CPUS, RSS: r.usage.RSS,
 		Sent: r.usage.Sent, Received: r.usage.Received, // Usage events are replaced, never changed
 		Exit: cloneOf(r.exit), Cause: r.cause, Reason: r.reason}
+	p.Lengths, p.LengthMS = r.lengths, milliseconds(r.length)
+	p.Path = strings.Join(slices.Compact(slices.Sorted(maps.Values(r.paths))), ",")
 	if len(r.ids) > 1 {
 		p.IDs = slices.Clone(r.ids)
 	}
