@@ -22,12 +22,24 @@ type Goodput struct {
 func (s Snapshot) goodput() Goodput {
 	g := Goodput{Uses: s.Former.Uses, Peers: s.Former.Peers}
 	begin, end := time.Time{}, time.Time{}
+	type seat struct {
+		launcher, id string
+		index        int
+	}
+	seats := make(map[seat]bool)
 	for _, p := range s.Peers {
 		g.Uses.add(p.Uses)
 		if p.Begin.IsZero() {
 			continue
 		}
-		g.Peers++
+		at := seat{launcher: p.Launcher, index: p.Index}
+		if p.Launcher == "" {
+			at.id = p.ID
+		}
+		if !seats[at] {
+			seats[at] = true
+			g.Peers++
+		}
 		if begin.IsZero() || p.Begin.Before(begin) {
 			begin = p.Begin
 		}
@@ -131,7 +143,8 @@ func (g Goodput) blame(total time.Duration) string {
 		return ""
 	}
 	percent := 100 * float64(s.Waited.Computing) / float64(total)
-	if percent < 1 || 3*s.Waited.Computing < g.Uses[Wait] {
+	// If all were alike, each of them would be waited for equally long.
+	if fair := float64(g.Uses[Wait]) / float64(g.Peers); percent < 1 || float64(s.Waited.Computing) < 1.5*fair {
 		return ""
 	}
 	who := "peer " + s.ID[:min(len(s.ID), maxHost)]

@@ -472,15 +472,19 @@ func (j *Job) account(r *row, e *event.Event, b *event.Step, at instant, skipped
 	if r.begin == 0 || s.began < r.begin && r.cursor == r.begin { // the log has not the begin of the process
 		r.begin, r.cursor = s.began, s.began
 	}
-	first, before := r.stepped, r.epoch
+	changed := r.stepped && r.epoch != e.Epoch
+	if changed { // the change broke the attempts
+		s.parts.move(Recompute, Change, duration(b.LostMS))
+	}
+	before := r.epoch
 	gap, spent, charges := r.step(s)
 	j.charge(charges)
-	if first && before != e.Epoch {
-		j.views.cost(e.Epoch, gap[Change]+gap[CatchUp]+duration(b.LostMS))
+	spent.add(gap)
+	if changed {
+		j.views.cost(e.Epoch, spent[Change]+gap[CatchUp])
 		if lost := j.views.between(before, e.Epoch); len(lost) > 0 {
-			j.charge([]charge{{strings.Join(lost, ","), waitAbsent, gap[Change]}})
+			j.charge([]charge{{strings.Join(lost, ","), waitAbsent, spent[Change]}})
 		}
 	}
-	spent.add(gap)
 	return spent
 }
