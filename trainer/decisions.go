@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
@@ -256,7 +257,7 @@ func (d *decisions) showPoint(ctx context.Context, s *elastic.Session) error {
 	if d.left {
 		return d.leftLoop(s)
 	}
-	p := &Point{Step: d.point.step, Of: d.of(), decisions: d, ctx: ctx, session: s, idle: d.busy(s)}
+	p := &Point{Step: d.point.step, Of: d.of(), decisions: d, ctx: ctx, session: s, idle: d.busy(s), begun: time.Now()}
 	// A panic in the program must not leave the others waiting.
 	returned := false
 	defer func() {

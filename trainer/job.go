@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -42,6 +43,7 @@ type job struct {
 	// resyncs counts how often this peer has taken the state of the others after a divergence.
 	resyncs  int
 	leveling level.Level
+	entered  bool // this peer has entered a session
 }
 
 // Run trains model on all peers of group until the training is complete according to cfg, and
@@ -236,12 +238,13 @@ func (j *job) endAlone(ctx context.Context) error {
 	if err := j.decisions.decideAlone(ctx, j.state.committed()); err != nil {
 		return err
 	}
-	return j.finish(j.state.last.Epoch, func() (*Score, error) { return evaluation{j.cfg.Evaluate}.alone(ctx, j.group) })
+	return j.finish(j.state.last.Epoch, true, func() (*Score, error) { return evaluation{j.cfg.Evaluate}.alone(ctx, j.group) })
 }
 
 // finish applies a delayed gradient, evaluates, and reports the end of the job. If the evaluation
-// fails or panics, the state is rolled back, because other peers may still need a copy of it.
-func (j *job) finish(epoch uint64, evaluate func() (*Score, error)) error {
+// fails or panics, the state is rolled back, because other peers may still need a copy of it. tells is set
+// at the peer that logs the score.
+func (j *job) finish(epoch uint64, tells bool, evaluate func() (*Score, error)) error {
 	takeBack, err := j.state.complete()
 	if err != nil {
 		return err
@@ -252,9 +255,13 @@ func (j *job) finish(epoch uint64, evaluate func() (*Score, error)) error {
 			takeBack()
 		}
 	}()
+	begun := time.Now()
 	score, err := evaluate()
 	if err != nil {
 		return err
+	}
+	if tells && score != nil {
+		j.group.Sessions().Emit(epoch, j.state.committed(), score.told(time.Since(begun)))
 	}
 	finished = true
 	result := Result{Steps: j.state.committed(), Peers: j.state.last.Peers, Score: score, SHA256: sha256Of(j.state.params)}
@@ -296,6 +303,7 @@ func (j *job) session(ctx context.Context, s *elastic.Session) error {
 	if err := j.enter(ctx, s); err != nil {
 		return err
 	}
+	j.describe(s)
 	j.step.clock.Enter(j.state.committed()+1, time.Now())
 	defer func() { j.step.clock.Leave(time.Now()) }()
 	for {
@@ -338,6 +346,30 @@ func (j *job) enter(ctx context.Context, s *elastic.Session) error {
 		return fmt.Errorf("enter epoch %d: %w", s.View.Epoch, err)
 	}
 	return nil
+}
+
+// mostText bounds the text of a setting in the log, in bytes.
+const mostText = 100
+
+// describe logs what the job is, when this peer enters its first session and is the first peer of its
+// launcher. The log of each launcher then says it.
+func (j *job) describe(s *elastic.Session) {
+	first := !j.entered
+	j.entered = true
+	if !first || !isReporter(s) {
+		return
+	}
+	c := j.cfg
+	about := event.Job{Settings: make(map[string]string), Samples: c.Samples, Steps: j.plan.last(), Passes: c.Passes, GlobalBatch: c.GlobalBatch,
+		Microbatch: c.Microbatch, Exact: c.Gradients.Exact, Params: j.step.reducer.layout.size()}
+	for _, setting := range slices.Concat(c.Settings, j.agreed) {
+		text := cmp.Or(setting.Text, setting.Value)
+		about.Settings[setting.Name] = strings.ToValidUTF8(text[:min(len(text), mostText)], "")
+	}
+	if firstView(s) {
+		about.Resumed = j.state.committed()
+	}
+	j.group.Sessions().Emit(s.View.Epoch, j.state.committed(), about)
 }
 
 // tryStep makes one try at the open step in this session: it computes this peer's share, reduces
@@ -546,7 +578,7 @@ func (j *job) end(ctx context.Context, s *elastic.Session) error {
 	if anyStale(reports) {
 		return errNextSession
 	}
-	return j.finish(s.View.Epoch, func() (*Score, error) { return evaluation{j.cfg.Evaluate}.together(ctx, s) })
+	return j.finish(s.View.Epoch, s.Rank == 0, func() (*Score, error) { return evaluation{j.cfg.Evaluate}.together(ctx, s) })
 }
 
 // ErrAudit reports that this peer was put out of the group: most members have computed another

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/trainer/optim"
 )
 
@@ -193,3 +195,15 @@ func (s Score) Accuracy() float64 { return float64(s.Correct) / float64(s.Sample
 
 // MeanLoss returns the loss per sample; NaN if there are no samples.
 func (s Score) MeanLoss() float64 { return s.Loss / float64(s.Samples) }
+
+// told returns the event of an evaluation that took a while. It leaves out what is not a number.
+func (s Score) told(took time.Duration) event.Eval {
+	e := event.Eval{Samples: s.Samples, MS: milliseconds(took)}
+	if accuracy := s.Accuracy(); finite(accuracy) {
+		e.Accuracy = &accuracy
+	}
+	if loss := s.MeanLoss(); finite(loss) {
+		e.Loss = &loss
+	}
+	return e
+}

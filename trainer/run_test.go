@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
@@ -245,6 +247,41 @@ func TestEventsOfARun(t *testing.T) {
 	// The last step has one microbatch, which rank 0 computes. The log has empty lists for the other ranks.
 	if a, b := of[event.Step](l, 0)[3].Microbatches, of[event.Step](l, 2)[3].Microbatches; !slices.Equal(a, [][2]int{{0, 1}}) || b == nil || len(b) != 0 {
 		t.Errorf("microbatches of the last step: %v at rank 0, %v at rank 2", a, b)
+	}
+}
+
+// The log says once what the job is, and rank 0 reports its score.
+func TestEventsAboutAJob(t *testing.T) {
+	l := &log{}
+	train(t, 3, counting(1), l, func(_ int, _ *counter, c *trainer.Config) {
+		c.Settings = []elastic.Setting{{Name: "net", Value: strings.Repeat("é", 200)}, {Name: "data", Value: "x", Text: "a file"}}
+		c.Evaluate = func(_ context.Context, part, parts int) (trainer.Score, error) {
+			<-time.After(time.Second)
+			return trainer.Score{Samples: 10 * (part + 1), Correct: 5 + part, Loss: float64(parts)}, nil
+		}
+	})
+	for rank := range 3 {
+		jobs, evals := of[event.Job](l, rank), of[event.Eval](l, rank)
+		if rank > 0 {
+			if len(jobs)+len(evals) > 0 {
+				t.Errorf("rank %d has emitted %+v and %+v", rank, jobs, evals)
+			}
+			continue
+		}
+		if len(evals) != 1 || evals[0].Samples != 60 || *evals[0].Accuracy != 18.0/60 || *evals[0].Loss != 9.0/60 || math.Abs(evals[0].MS-1000) > 10 {
+			t.Errorf("evaluations %+v", evals)
+		}
+		if len(jobs) != 1 {
+			t.Fatalf("%d descriptions of the job", len(jobs))
+		}
+		j := jobs[0]
+		if s := j.Settings; s["net"] != strings.Repeat("é", 50) || s["seed"] != "9" || s["parameters"] != "4 of 14 elements" {
+			t.Errorf("settings %q", s)
+		}
+		j.Settings = nil
+		if want := (event.Job{Samples: 100, Steps: 4, Passes: 1, GlobalBatch: 32, Microbatch: 5, Params: 14}); !reflect.DeepEqual(j, want) {
+			t.Errorf("the job is %+v, want %+v", j, want)
+		}
 	}
 }
 

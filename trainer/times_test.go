@@ -181,6 +181,10 @@ func TestEachCauseHasItsPart(t *testing.T) {
 				a.adjust = func(x *actor) { c.inject(x, pause) }
 				a.play(t)
 				a.check(t, about)
+				evals := of[event.Eval](&a.events, 0)
+				if slices.ContainsFunc(evals, func(e event.Eval) bool { return e.MS != milliseconds(pause) || e.Samples != 3 }) || name == "an evaluation" && len(evals) != 4 {
+					t.Errorf("%s: evaluations %+v", about, evals)
+				}
 				for index := range 3 {
 					for step := int64(2); step < 7; step++ {
 						one, others := c.want(milliseconds(pause), step)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
@@ -142,6 +143,7 @@ type Point struct {
 	session   *elastic.Session // nil if this peer is alone
 	idle      func()           // ends the busy state
 	sums      int              // number of calls of Sum
+	begun     time.Time        // begin of the point, or end of the last sum
 	broken    error            // error of the session
 	failed    error            // error of the program
 	stop      bool
@@ -168,6 +170,7 @@ func (p *Point) Part(n int) (lo, hi int) {
 // and Add in the same order, at most eight times at a point. After an error this point comes again
 // among the remaining peers, and sums that were already returned stay the same.
 func (p *Point) Sum(part Score) (Score, error) {
+	known := p.Known()
 	all, err := p.remembered(encodeScore(part), func(parts [][totalWords]int64) [totalWords]int64 {
 		var sum Score
 		for _, w := range parts {
@@ -176,7 +179,15 @@ func (p *Point) Sum(part Score) (Score, error) {
 		}
 		return encodeScore(sum)
 	})
-	return decodeScore(all), err
+	if err != nil {
+		return decodeScore(all), err
+	}
+	score, now := decodeScore(all), time.Now()
+	if rank, _ := p.Rank(); rank == 0 && !known {
+		p.decisions.group.Sessions().Emit(p.decisions.epoch, p.Step, score.told(now.Sub(p.begun)))
+	}
+	p.begun = now
+	return score, nil
 }
 
 // MostNumbers is the largest number of numbers that Point.Add adds up in a call.
