@@ -199,6 +199,7 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 		g.loops.open = t
 		return l.failed(s, t.step, fmt.Errorf("exchange the reports about the step: %w", err))
 	}
+	l.time(t, all)
 	g.loops.peers = len(all)
 	// The gathered records show that all members have committed the step.
 	g.Sessions().Stable(t.step)
@@ -232,6 +233,44 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 		return errAgain
 	}
 	return nil
+}
+
+// time divides the time of a committed step into parts. The turns of all members begin at nearly the same
+// time, so this member has waited for the member that computed for the longest time, if that is known.
+func (l *loop) time(t *Turn, all []record) {
+	now, computing := time.Now(), t.computing()
+	lost := time.Duration(0)
+	if l.lostStep == t.step {
+		lost = l.lost
+	}
+	calls, last := t.ended.Sub(t.begun)-computing, t.Rank
+	for rank, r := range all {
+		if r.micros > all[last].micros {
+			last = rank
+		}
+	}
+	wait := time.Duration(0)
+	if own := all[t.Rank].micros; own > 0 && last != t.Rank {
+		// The words come from other members and may have any value.
+		wait = min(calls, time.Duration(min(all[last].micros-own, 1+calls.Microseconds()))*time.Microsecond)
+		t.times.WaitFor = t.session.View.Members[last].ID.Short()
+	}
+	t.total = lost + now.Sub(l.last)
+	t.times.Began = now.Add(-t.total)
+	t.times.LostMS, t.times.PointMS = milliseconds(lost), milliseconds(t.begun.Sub(l.last))
+	t.times.WaitMS, t.times.ReduceMS, t.times.CommitMS = milliseconds(wait), milliseconds(calls-wait), milliseconds(now.Sub(t.ended))
+	l.last = now
+}
+
+// lose records the time of a turn that has ended in an error, unless the step is committed.
+func (l *loop) lose(step int64) {
+	if l.state.Step() >= step {
+		return
+	}
+	if l.lostStep != step {
+		l.lost, l.lostStep = 0, step
+	}
+	l.lost += time.Since(l.last)
 }
 
 // handedOver lets this member leave, once in a session, if it waits to leave and the members have
@@ -422,6 +461,9 @@ func (l *loop) report(t *Turn, metrics map[string]float64) {
 	recomputed := g.loops.recomputed
 	g.loops.recomputed = 0
 	d.written, g.loops.reported = true, t.ended
+	if t.total == 0 { // this member has learned of the commit from others
+		t.total = time.Since(t.begun)
+	}
 	ranges := [][2]int{}
 	if t.hi > t.lo {
 		ranges = append(ranges, [2]int{t.lo, t.hi})
@@ -429,7 +471,7 @@ func (l *loop) report(t *Turn, metrics map[string]float64) {
 	g.Sessions().Emit(t.session.View.Epoch, t.step, event.Step{
 		Microbatches: ranges, ShareSamples: t.hi - t.lo, Samples: max(0, t.samples), Recomputed: recomputed, Of: l.until,
 		ComputeMS: milliseconds(t.computing()), CommMS: milliseconds(t.ended.Sub(t.begun) - t.computing()),
-		StepMS: milliseconds(time.Since(t.begun)), PredictedMS: milliseconds(t.predicted), Metrics: metrics,
+		StepMS: milliseconds(t.total), Times: t.times, PredictedMS: milliseconds(t.predicted), Metrics: metrics,
 	})
 }
 

@@ -35,6 +35,10 @@ type loop struct {
 	busy    *time.Timer // ends the time in which the body counts as busy without a report
 
 	stopped bool // all members know that the job ends at the state's present step
+
+	last     time.Time     // end of the previous step in this session, or its entry
+	lost     time.Duration // of failed turns at the step lostStep
+	lostStep int64
 }
 
 // errAgain ends the turns in a session, so that the loop goes on in another session.
@@ -166,12 +170,13 @@ func (l *loop) turns(s *Session, yield func(*Turn) bool) error {
 	}
 	l.busy = time.AfterFunc(bodyTerm, func() { l.group.current().report.notBusy(bodyBusy) })
 	defer l.busy.Stop()
-	for !l.over() {
+	for l.last = time.Now(); !l.over(); {
 		t, err := l.turn(s, yield)
 		if err == nil {
 			err = l.boundary(s, t)
 		}
 		if err != nil {
+			l.lose(t.step)
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/event"
 )
 
 // Turn is one attempt at one step, see Group.Steps. It is valid until the body of the loop has
@@ -38,6 +39,8 @@ type Turn struct {
 	fail      error // argument of Fail
 	wrong     error // a mistake in the use of this turn
 	metrics   []metric
+	total     time.Duration // of the step; 0 unless this peer has the records of its members
+	times     event.Times   // parts of total
 
 	// mu guards the fields below.
 	mu       sync.Mutex
