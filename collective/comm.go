@@ -23,6 +23,10 @@ type Options struct {
 	// OnStall, if set, is called with each report of a call that waits unusually long, by a
 	// goroutine of the communicator. It must not call the communicator and should return soon.
 	OnStall func(Stall)
+	// OnStallOver, if set, is called when a call no longer waits of which OnStall has got a report: it
+	// makes progress again, or has ended. It gets the last report, with the whole time of the wait in
+	// Since, and is called by the same goroutine as OnStall.
+	OnStallOver func(Stall)
 	// Step, if set, returns the current step of the program, or 0 before the first. With Step,
 	// OnStall also gets a report if a step spends an unusually long time in all its calls together.
 	// Step is called by the same goroutine as OnStall.

@@ -59,6 +59,8 @@ type watchState struct {
 	askInterval time.Duration // from one ask to the next
 	lastAsk     time.Duration // time of the ask that precedes the next report; 0 if this ask was not sent yet
 	reported    time.Duration // how long the call had been blocked at the last report
+	told        Stall         // the last report to OnStall
+	began       time.Duration // when the wait of told began
 	deadlocked  time.Duration // since when the wait is known to be in a deadlock; 0 if it is not
 }
 
@@ -69,6 +71,7 @@ type watchdog struct {
 	matcher    transport.Matcher // the transport, or noMatcher
 	chase      stall.Chase       // finds the ranks that block a call
 	lastReport reportKey
+	told       []*operation // whose stall was reported and is not over
 }
 
 // newWatchdog returns the watchdog of an endpoint. Close ends its method run.
@@ -98,6 +101,9 @@ func (w *watchdog) run() {
 	for {
 		select {
 		case <-w.stop:
+			for len(w.told) > 0 {
+				w.over(w.told[0], time.Since(w.started))
+			}
 			return
 		case s := <-w.t.Signals():
 			w.handleSignal(s)
@@ -133,6 +139,11 @@ func (w *watchdog) checkAll() {
 	now := time.Since(w.started)
 	waiting := false
 	ops := w.updateWaits(now)
+	for _, o := range slices.Clone(w.told) {
+		if !slices.Contains(ops, o) {
+			w.over(o, now)
+		}
+	}
 	for _, o := range ops {
 		waiting = w.check(o, now) || waiting
 		w.revokeIfDeadlock(o, now)
@@ -171,6 +182,7 @@ func (w *watchdog) check(o *operation, now time.Duration) bool {
 	w.mu.Unlock()
 	hasUnasked := func() bool { return w.chase.HasUnasked(&r.wait, now) }
 	if !d.Likely {
+		w.over(o, now)
 		wanted := r.wait.Wanted(now)
 		if !wanted {
 			r.wait.Forget()
@@ -213,6 +225,24 @@ func (w *watchdog) report(o *operation, s Stall, now time.Duration) {
 	}
 	w.lastReport = reportKey{o, s.Culprits, now}
 	w.opts.OnStall(s)
+	if !slices.Contains(w.told, o) {
+		w.told = append(w.told, o)
+	}
+	o.watch.told, o.watch.began = s, now-s.Since
+}
+
+// over ends the stall of a call, if it was reported.
+func (w *watchdog) over(o *operation, now time.Duration) {
+	i := slices.Index(w.told, o)
+	if i < 0 {
+		return
+	}
+	w.told = slices.Delete(w.told, i, i+1)
+	if w.opts.OnStallOver != nil {
+		s := o.watch.told
+		s.Since = now - o.watch.began
+		w.opts.OnStallOver(s)
+	}
 }
 
 // culprits returns the ranks that block o, and their Phase.

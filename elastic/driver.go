@@ -50,6 +50,7 @@ type driver struct {
 	admitter   admitter                           // of newcomers
 	budget     budget                             // of control messages of outsiders
 	entry      sessionEntry                       // into the next session
+	stalls     map[string]event.Stall             // that were logged and are not over, by stallKey
 
 	stable atomic.Int64 // last step that all members have committed
 
@@ -287,10 +288,23 @@ func (d *driver) watchEntry(now time.Time) {
 			d.out.send(id, stepDown{Epoch: v.Epoch, Entered: p.heartbeat.Entered}.append(nil))
 		}
 	}
+	var told []string
 	for _, phase := range phases {
+		told = append(told, absent[phase]...)
 		d.emit(v.Epoch, event.Stall{Culprit: strings.Join(absent[phase], ","), Phase: phase,
 			What: fmt.Sprintf("enter epoch %d", v.Epoch), SinceMS: milliseconds(lasted)})
 	}
+	if told != nil {
+		d.entry.told = strings.Join(told, ",")
+	}
+}
+
+// endEntry ends the entry into a session, and logs the end of its wait if the wait was logged.
+func (d *driver) endEntry() {
+	if e := d.entry; e.told != "" {
+		d.emit(e.view.Epoch, event.Stall{Culprit: e.told, What: fmt.Sprintf("enter epoch %d", e.view.Epoch), SinceMS: milliseconds(time.Since(e.since)), Over: true})
+	}
+	d.entry.end()
 }
 
 // drain carries out the outputs of the machine.
@@ -570,7 +584,26 @@ func (d *driver) reportStall(v View, s collective.Stall) {
 			d.out.send(id, stepDown{Epoch: v.Epoch, Entered: v.Epoch}.append(nil))
 		}
 	}
-	d.emit(v.Epoch, event.Stall{Culprit: strings.Join(who, ","), Phase: phase, What: s.Name(), SinceMS: milliseconds(s.Since)})
+	told := event.Stall{Culprit: strings.Join(who, ","), Phase: phase, What: s.Name(), SinceMS: milliseconds(s.Since)}
+	d.emit(v.Epoch, told)
+	if d.stalls == nil {
+		d.stalls = make(map[string]event.Stall)
+	}
+	d.stalls[stallKey(v, s)] = told
+}
+
+// stallKey identifies a stall. Calls of one name in one session count as one.
+func stallKey(v View, s collective.Stall) string { return fmt.Sprint(v.Epoch, " ", s.Name()) }
+
+// reportStallOver logs that a stall is over which reportStall has logged.
+func (d *driver) reportStallOver(v View, s collective.Stall) {
+	told, ok := d.stalls[stallKey(v, s)]
+	if !ok {
+		return
+	}
+	delete(d.stalls, stallKey(v, s))
+	told.SinceMS, told.Over = milliseconds(s.Since), true
+	d.emit(v.Epoch, told)
 }
 
 // makeWayAfter is the shortest time for which the others wait for a live member before they ask it

@@ -15,6 +15,7 @@ type sessionEntry struct {
 	connected bool // this member has the connections that it needs for the session
 	since     time.Time
 	next      time.Duration // duration of the entry at which the next report is due
+	told      string        // short IDs of the members that the last report names, separated by commas
 }
 
 // begin starts the entry into the session of v.

@@ -215,12 +215,12 @@ func TestStallEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := p.sink.of("stall")
-		if len(all) != 2 {
+		if len(all) != 4 {
 			t.Fatalf("got %v", all)
 		}
-		for _, e := range all {
+		for i, e := range all {
 			s := e.Body.(event.Stall)
-			if s.Culprit != p.members[2].ID.Short() || s.Phase != "not in the call" || s.What != "barrier by recursive-doubling" || s.SinceMS < 1000 {
+			if s.Over != (i >= 2) || s.Over && s.SinceMS < 1500 || s.Culprit != p.members[2].ID.Short() || s.Phase != "not in the call" || s.What != "barrier by recursive-doubling" || s.SinceMS < 1000 {
 				t.Errorf("got %+v", s)
 			}
 		}

@@ -27,7 +27,7 @@ func (s Sessions) Next(ctx context.Context, epoch uint64) (_ *Session, err error
 	s.g.held.register(func(t *terms) { t.begun = true })
 	defer func() {
 		d := s.g.current()
-		d.loop.do(d.entry.end)
+		d.loop.do(d.endEntry)
 		switch {
 		case errors.Is(err, collective.ErrMistake):
 			d.mistaken(ctx, err)
@@ -111,7 +111,10 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 	})
 	defer cancel()
 	rank := v.Rank(d.ep.Self.ID)
-	d.loop.do(func() { d.entry.begin(v, time.Now()) })
+	d.loop.do(func() {
+		d.endEntry()
+		d.entry.begin(v, time.Now())
+	})
 	t, err := d.ep.Network.Connect(ctx, v, rank)
 	d.loop.do(func() { d.entry.connected = true })
 	if err != nil {
@@ -120,6 +123,7 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 	s := &Session{View: v, Rank: rank, group: g, driver: d, entered: time.Now()}
 	o := g.cfg.Comm
 	o.OnStall = func(stall collective.Stall) { d.loop.do(func() { d.reportStall(v, stall) }) }
+	o.OnStallOver = func(stall collective.Stall) { d.loop.do(func() { d.reportStallOver(v, stall) }) }
 	o.Step = d.report.committed
 	o.OnBegin, o.OnError, o.Sites = s.callBegins, s.callFailed, v.Sites()
 	if o.Cost == (collective.Cost{}) {

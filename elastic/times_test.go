@@ -65,3 +65,51 @@ func TestTimesOfALoop(t *testing.T) {
 		}
 	})
 }
+
+// A stall that was logged ends in the log, with its whole duration, also if the member that causes it dies.
+func TestStallsEnd(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const steps, pause = 20, 20 * time.Second
+			r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
+				for t := range g.Steps(ctx, l.state(), steps, elastic.Equal) {
+					lo, hi := t.Part(samplesOfStep)
+					sum := l.part(lo, hi)
+					if g.Self().Index == 1 && l.step == 9 {
+						wait(pause)
+					}
+					if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[int64]); err == nil {
+						l.commit(sum)
+					}
+				}
+				return g.Err()
+			})
+			all := []int{0, 1, 2}
+			if dies {
+				wait(pause / 2)
+				r.Kill(1)
+				all = []int{0, 2}
+			}
+			wantLedger(t, steps, r.finish(t, all...))
+			open, longest := make(map[string]event.Stall), 0.0
+			for _, e := range r.sink.of("stall") {
+				s := e.Body.(event.Stall)
+				if s.Over {
+					if before, ok := open[e.Peer]; !ok || before.SinceMS > s.SinceMS || before.What != s.What || before.Culprit != s.Culprit {
+						t.Errorf("%s: the stall %+v ends as %+v", e.Peer, before, s)
+					}
+					delete(open, e.Peer)
+					longest = max(longest, s.SinceMS)
+					continue
+				}
+				open[e.Peer] = s
+			}
+			delete(open, elastic.ID("member-1").Short()) // it cannot log anything after its death
+			if want := milliseconds(pause); len(open) > 0 || longest > want+200 || longest < want/2-200 || !dies && longest < want-200 {
+				t.Errorf("dies %t: the longest stall takes %v ms, these do not end: %v", dies, longest, open)
+			}
+		})
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -85,6 +85,9 @@ func (f *field) judgeMember(c cause, m *member) (took time.Duration, problem str
 		named := false
 		switch b := e.Body.(type) {
 		case event.Stall:
+			if b.Over {
+				continue
+			}
 			named = true
 			if problem == "" {
 				problem = f.check(c, b, since)

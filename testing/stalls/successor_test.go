@@ -113,7 +113,7 @@ type judge struct {
 
 // reports kills the judge at a report of a stall.
 func (j *judge) reports(e event.Event) {
-	if _, stall := e.Body.(event.Stall); stall && e.Peer == j.member.ID.Short() && int(j.reported.Add(1)) == j.at.reports {
+	if s, stall := e.Body.(event.Stall); stall && !s.Over && e.Peer == j.member.ID.Short() && int(j.reported.Add(1)) == j.at.reports {
 		j.field.network.Kill(j.member.ID)
 		j.died <- time.Now()
 	}

@@ -63,7 +63,10 @@ func (r *reducer) apply(e event.Event) {
 	case event.Growth:
 		r.status.Batch, r.status.BatchSince = b.New, e.Step
 	case event.Stall:
-		r.stalled = wire.SplitIDs(b.Culprit)
+		r.stalled = nil
+		if !b.Over {
+			r.stalled = wire.SplitIDs(b.Culprit)
+		}
 	case event.Lost:
 		if !slices.Contains(r.stalled, b.Who) && r.inView(b.Who) {
 			r.stalled = append(slices.Clone(r.stalled), b.Who)

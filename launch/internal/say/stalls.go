@@ -45,8 +45,11 @@ func again(told time.Duration) time.Duration {
 
 // Line returns a line about e, a stall that peer index reports, or "" if there is nothing new or
 // the line waits for the reports of other peers (due). It names only the culprits that no recent
-// line has named. The function describe describes members, given their short IDs.
+// line has named, and the end of a stall needs no line. The function describe describes members, given their short IDs.
 func (s *Stalls) Line(index int, e event.Stall, now time.Time, describe func(string) string) string {
+	if e.Over {
+		return ""
+	}
 	if strings.HasPrefix(e.What, entering) {
 		s.collect(index, e, now)
 		return ""
