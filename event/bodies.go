@@ -8,10 +8,9 @@ import (
 
 // View reports a new view, with its members and voters. Event.Epoch is the epoch of the view.
 type View struct {
-	Members []string `json:"members"`      // short IDs, by rank
-	Voters  []string `json:"voters"`       // short IDs of the members whose votes count for a quorum
-	Reason  string   `json:"reason"`       // start, join, leave, lost, kick, forced, vote, grant, renew
-	MS      float64  `json:"ms,omitempty"` // time from the end of the session before to this one, at the emitter
+	Members []string `json:"members"` // short IDs, by rank
+	Voters  []string `json:"voters"`  // short IDs of the members whose votes count for a quorum
+	Reason  string   `json:"reason"`  // start, join, leave, lost, kick, forced, vote, grant, renew
 }
 
 // Name returns "view".
@@ -64,8 +63,8 @@ type Step struct {
 //	StepMS = LostMS + PointMS + DataMS + ComputeMS + WaitMS + ReduceMS + ApplyMS + CommitMS
 //
 // Communication that computing hides is in ComputeMS. The steps of a peer follow each other without a gap
-// too, unless the view changes between them. With an update that overlaps with the next step, the
-// computing of the next step is in its own time.
+// too, unless the view changes between them: then the gap is the cost of the change, beside LostMS. With an
+// update that overlaps with the next step, the computing of the next step is in its own time.
 type Times struct {
 	// Began is the time of the commit less StepMS, on the clock of the emitter; zero if the emitter has
 	// learned of the commit from others, and then all parts are 0.

@@ -16,7 +16,7 @@ func ptr(x float64) *float64 { return &x }
 // bodies returns a body of each kind, with every field set.
 func bodies() []Body {
 	return []Body{
-		View{Members: []string{"a", "b"}, Voters: []string{"a"}, Reason: "start", MS: 3},
+		View{Members: []string{"a", "b"}, Voters: []string{"a"}, Reason: "start"},
 		Step{Attempt: 1, Microbatches: [][2]int{{0, 3}}, ShareSamples: 48, Samples: 512, Loss: 0.25, Digest: "ff",
 			Recomputed: 1, ComputeMS: 1.5, CommMS: 2.5, StepMS: 4, PredictedMS: 2, Of: 100, GradNorm: 0.5, NoiseScale: 800, LR: 0.1,
 			Times: Times{Began: time.Unix(9, 0).UTC(), LostMS: 1, PointMS: 2, DataMS: 3, WaitMS: 4, WaitFor: "b", ReduceMS: 5, ApplyMS: 6, CommitMS: 7}},
