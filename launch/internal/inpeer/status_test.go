@@ -45,6 +45,8 @@ func TestReducerStates(t *testing.T) {
 		{event.Event{Body: event.Stall{Culprit: "bbbbbbbb"}}, spec.StateWaiting},
 		{event.Event{Step: 1, Body: event.Step{}}, spec.StateRunning},
 		{event.Event{Body: event.Stall{Culprit: "bbbbbbbb"}}, spec.StateWaiting},
+		{event.Event{Body: event.Stall{Culprit: "bbbbbbbb", Over: true}}, spec.StateRunning},
+		{event.Event{Body: event.Stall{Culprit: "bbbbbbbb"}}, spec.StateWaiting},
 		{viewOf(2, "aaaaaaaa"), spec.StateRunning},
 		{event.Event{Body: event.Done{Steps: 9}}, spec.StateDone},
 	} {

@@ -25,6 +25,8 @@ func TestStallLine(t *testing.T) {
 		{event.Stall{Culprit: "abc", What: "barrier", SinceMS: 50}, "peer 2 has waited 0.1 s for <abc> in barrier"},
 		{event.Stall{Culprit: "a,b", Phase: "no answer", What: "barrier"}, "peer 2 has waited 0.0 s for <a,b> in barrier (no answer)"},
 		{event.Stall{Phase: "no answer", What: "barrier"}, ""},
+		{event.Stall{Culprit: "abc", Phase: "reduce", Over: true}, ""},
+		{event.Stall{Culprit: "abc", What: "enter epoch 3", Over: true}, ""},
 	} {
 		var s Stalls
 		if got := s.Line(2, c.e, time.Unix(0, 0), bracketed); got != c.want {
