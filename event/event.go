@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 )
 
@@ -108,6 +109,15 @@ func kinds() []Body {
 		Audit{}, Resync{}, Mismatch{}, Mistake{}, Refused{}, Complete{}, Unchanged{}, Decided{}, Quorum{}, Restart{}, Saving{}, Checkpoint{},
 		Dropped{}, Done{}, Job{}, Member{}, Exit{}, Note{}, Notice{}, Eval{}, Usage{}, Link{}, Clock{},
 	}
+}
+
+// Kinds returns the names of all kinds of events that this version knows, in alphabetical order.
+func Kinds() (names []string) {
+	for _, k := range kinds() {
+		names = append(names, k.Name())
+	}
+	slices.Sort(names)
+	return names
 }
 
 // decodeBody decodes the fields of the body of the named kind.

@@ -191,3 +191,10 @@ func ExampleDoctorHosts() {
 	// fail node2
 	// <nil>
 }
+
+// A hook sends a message when a peer is lost or holds up the others.
+func ExampleParseHook() {
+	h, err := launch.ParseHook("lost,stall=mail -s training me@example.com")
+	fmt.Println(h.Events, h.Command, err)
+	// Output: [lost stall] mail -s training me@example.com <nil>
+}

@@ -23,6 +23,7 @@ type (
 	Membership = spec.Membership
 	Input      = spec.Input
 	Output     = spec.Output
+	Hook       = spec.Hook
 	Invitation = spec.Invitation
 )
 
@@ -54,6 +55,9 @@ var ErrOptions = spec.ErrOptions
 
 // ParseHosts parses the hosts of Remote.Hosts, see spec.ParseHosts.
 func ParseHosts(list string) ([]Host, error) { return spec.ParseHosts(list) }
+
+// ParseHook parses a hook of Output.Hooks, see spec.ParseHook.
+func ParseHook(text string) (Hook, error) { return spec.ParseHook(text) }
 
 // ReadHostfile reads the hosts of Remote.Hosts from a file, see spec.ReadHostfile.
 func ReadHostfile(r io.Reader) ([]Host, error) { return spec.ReadHostfile(r) }

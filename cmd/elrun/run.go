@@ -28,10 +28,11 @@ type jobFlags struct {
 	Name  string    `placeholder:"JOB" help:"Name of the job (default: made from the program's name)."`
 	groupFlags
 	networkFlags
-	Events        string  `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
-	NoArgs        bool    `help:"Leave the program's arguments out of the events, as they may have passwords."`
-	PreemptNotice string  `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
-	Audit         float64 `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out a peer whose result is wrong; the program must read ELRUN_AUDIT, as bin/mnist --exact does."`
+	Events        string   `placeholder:"FILE" help:"Write the peers' events there, one JSON object a line; - is standard error."`
+	NoArgs        bool     `help:"Leave the program's arguments out of the events, as they may have passwords."`
+	On            []string `sep:"none" placeholder:"EVENTS=CMD" help:"Run a shell command when one of these events comes, with its line on standard input, as in lost,stall=CMD. May be given several times."`
+	PreemptNotice string   `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
+	Audit         float64  `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out a peer whose result is wrong; the program must read ELRUN_AUDIT, as bin/mnist --exact does."`
 	dhtFlags
 	schedulerFlags
 	Grace   *time.Duration `placeholder:"D" help:"How long peers that are asked to end may take, as for a last checkpoint on a slow disk, before they are killed (default: 10s; 25s with --preempt-notice, 50s with --discover)."`
@@ -76,10 +77,14 @@ func (j *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 		return err
 	}
 	defer closeEvents()
+	hooks, err := j.hooks()
+	if err != nil {
+		return err
+	}
 	o := launch.Options{
 		Program: program[0], Args: program[1:], Peers: j.Peers.orCores(), Job: j.Name,
 		Network: j.network(), Membership: j.membership(),
-		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && j.Events != "-", Events: events, LogDir: j.LogDir, HideArgs: j.NoArgs},
+		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && j.Events != "-", Events: events, LogDir: j.LogDir, HideArgs: j.NoArgs, Hooks: hooks},
 		Signals: t.signals}
 	switch {
 	case j.Grace != nil:
@@ -95,6 +100,18 @@ func (j *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 		o.Forward = append(o.Forward, fmt.Sprintf("ELRUN_AUDIT=%v", j.Audit))
 	}
 	return finish(launch.Run(ctx, o))
+}
+
+// hooks returns the hooks of --on.
+func (j *jobFlags) hooks() (all []launch.Hook, err error) {
+	for _, text := range j.On {
+		h, err := launch.ParseHook(text)
+		if err != nil {
+			return nil, fmt.Errorf("%w: --on: %w", launch.ErrOptions, err)
+		}
+		all = append(all, h)
+	}
+	return all, nil
 }
 
 // runCommand is the command elrun run.

@@ -227,7 +227,7 @@ func debts() map[string]order {
 		"launch/internal/hosts":     {exiled: 1, receivers: 3},
 		"launch/internal/inpeer":    {strewn: 1, exiled: 8},
 		"launch/internal/job":       {hidden: 2},
-		"launch/internal/proc":      {exiled: 4},
+		"launch/internal/proc":      {exiled: 3},
 		"launch/internal/run":       {strewn: 2, exiled: 8, hidden: 3},
 		"launch/internal/say":       {strewn: 1, exiled: 1},
 		"launch/internal/wire":      {receivers: 1},

@@ -21,6 +21,7 @@ type Output struct {
 	Events io.Writer // gets the events of all peers, one JSON object a line; nil for none
 	// HideArgs leaves the arguments of the program out of the events, as they may have passwords.
 	HideArgs bool
+	Hooks    []Hook // run at events
 	LogDir   string // gets a file INDEX.log for each peer in addition to the output; "" for none
 }
 

@@ -50,8 +50,8 @@ func TestOtherVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	type version struct{ elrun, program, number string }
-	now := version{process.Elrun(), process.UserProgram(t, "endless", endlessLoop), "3"}
-	later := version{elrun, process.UserProgram(t, "endless-next", endlessLoop, next), "4"}
+	now := version{process.Elrun(), process.UserProgram(t, "endless", endlessLoop), "4"}
+	later := version{elrun, process.UserProgram(t, "endless-next", endlessLoop, next), "5"}
 	for name, v := range map[string][2]version{"a later one joins": {now, later}, "an earlier one joins": {later, now}} {
 		t.Run(name, func(t *testing.T) {
 			job := process.NewJob(t)

@@ -172,6 +172,7 @@ func (r *runner) event(from int, line json.RawMessage) {
 		return
 	}
 	now := time.Now()
+	r.peers.journal.add(e)
 	if c := r.procs.peers[from]; c != nil {
 		c.event(e.Body)
 	}

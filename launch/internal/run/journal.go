@@ -6,21 +6,33 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/internal/cores"
 	"github.com/elrun/elrun/launch/spec"
 )
 
-// journal emits the events of a launcher to the event log: what the job is, which processes its peers are,
-// where the members of other launchers are, and how its processes end. The launcher's loop owns it.
+// journal has what the launcher knows of the job as events: those of its peers, and its own, which it emits to
+// the event log: what the job is, which processes its peers are, where the members of other launchers
+// are, and how its processes end. The launcher's loop owns it.
 type journal struct {
 	to       event.Sink
+	model    *timeline.Job
+	hooks    *hooks
 	launcher string          // name of this launcher
 	named    map[string]bool // short IDs of members of other launchers, as of the latest view
 }
 
 // emit emits an event about the peer with an index and a short ID.
 func (j *journal) emit(index int, id string, b event.Body) {
-	j.to.Emit(event.Event{Time: time.Now(), Peer: id, Index: index, Body: b})
+	e := event.Event{Time: time.Now(), Peer: id, Index: index, Body: b}
+	j.to.Emit(e)
+	j.add(e)
+}
+
+// add adds an event, of this launcher or of a peer.
+func (j *journal) add(e event.Event) {
+	j.model.Add(e)
+	j.hooks.offer(e, time.Now())
 }
 
 // job emits the event of the start of a job, before any other event.

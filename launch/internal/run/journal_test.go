@@ -8,6 +8,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/internal/sink"
 	"github.com/elrun/elrun/launch/spec"
 )
@@ -80,7 +81,7 @@ func (k *keeper) Emit(e event.Event) { *k = append(*k, e) }
 // Members of other launchers are named once, and again if they come back.
 func TestJournalLearns(t *testing.T) {
 	var kept keeper
-	j := journal{to: &kept}
+	j := journal{to: &kept, model: timeline.New()}
 	a, b := elastic.Member{ID: "aaaaaaaaaaaaaaaa", Index: 3, Host: "lab"}, elastic.Member{ID: "bbbbbbbbbbbbbbbb"}
 	for _, view := range [][]elastic.Member{nil, {a}, {a, b}, {b}, {a, b}} {
 		j.learn(view)

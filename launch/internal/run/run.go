@@ -61,10 +61,12 @@ func Run(ctx context.Context, o spec.Options) (spec.Result, error) {
 	if risky := plaintextRisk(r.o); risky != "" {
 		r.report.Printf("%s", risky)
 	}
+	r.peers.journal.hooks = (&hooks{say: r.report.Printf, orphans: r.procs.orphans}).start(r.o)
 	if err := r.peers.start(); err != nil {
 		r.outcome.signal = syscall.SIGKILL // the deaths after this are not reported
 		r.peers.killAll()
 		r.loop(ctx)
+		r.peers.journal.hooks.finish(0)
 		_ = r.closeConsole(ctx, "")
 		return spec.Result{}, proc.StartError(o.Program, err)
 	}
@@ -73,7 +75,16 @@ func Run(ctx context.Context, o spec.Options) (spec.Result, error) {
 	r.loop(ctx)
 	release() // no process is left
 	r.discovery.finish(r.membership.Done)
+	r.peers.journal.hooks.finish(r.hookPatience())
 	return r.finish(ctx), nil
+}
+
+// hookPatience returns how long the launcher waits, at the end of the job, for the commands that are due.
+func (r *runner) hookPatience() time.Duration {
+	if r.outcome.signal != 0 {
+		return consolePatience
+	}
+	return hookPatience
 }
 
 // plaintextRisk returns a warning if data between hosts has neither confidentiality nor integrity,
@@ -93,7 +104,7 @@ func plaintextRisk(o *spec.Options) string {
 func commonOrder(o *spec.Options, name string) wire.StartOrder {
 	n, m := &o.Network, &o.Membership
 	order := wire.StartOrder{Launcher: name, PID: os.Getpid(), Ticket: o.Ticket,
-		Logged: o.Output.Events != nil, LAN: n.LAN, PortMap: n.PortMap, DHT: n.Discovery != nil,
+		Logged: o.Output.Events != nil || len(o.Output.Hooks) > 0, LAN: n.LAN, PortMap: n.PortMap, DHT: n.Discovery != nil,
 		GroupSettings: wire.GroupSettings{Any: m.Quorum == "any", MinPeers: m.MinPeers, RejoinTimeout: m.RejoinTimeout, StateRate: m.StateRate}, JoinTimeout: m.JoinTimeout}
 	order.HostKey = make([]byte, p2p.HostKeySize)
 	_, _ = rand.Read(order.HostKey) // never fails

@@ -153,6 +153,7 @@ func (r *runner) finish(ctx context.Context) spec.Result {
 	if err == nil && done != nil && r.outcome.leading && r.outcome.mistake == "" {
 		last = printable.Line(done.Line())
 	}
+	r.report.Shared(r.goodput())
 	status := r.outcome.status()
 	reason := r.outcome.summary(r.report.Progress.Position())
 	if reason != "" {
@@ -171,6 +172,18 @@ func (r *runner) finish(ctx context.Context) spec.Result {
 		status = r.outcome.status()
 	}
 	return spec.Result{Job: r.o.Job, Exits: r.outcome.exits, Done: done, Status: status}
+}
+
+// leastWall is the time in milliseconds of a job for which a line about its goodput is worth while.
+const leastWall = 1000
+
+// goodput returns the line about what the time of the peers was used for, if they have committed steps.
+func (r *runner) goodput() []string {
+	s := r.peers.journal.model.Snapshot()
+	if line := s.Goodput.Line(); line != "" && s.Step > 0 && s.Goodput.WallMS >= leastWall {
+		return []string{line}
+	}
+	return nil
 }
 
 // closeConsole ends the console. Like any program it waits for a stopped terminal or a slow reader

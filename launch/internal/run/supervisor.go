@@ -9,6 +9,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/internal/hosts"
 	"github.com/elrun/elrun/launch/internal/job"
 	"github.com/elrun/elrun/launch/internal/proc"
@@ -53,7 +54,7 @@ type supervisor struct {
 // newSupervisor returns the supervisor of a job whose processes have not been started.
 func newSupervisor(o *spec.Options, procs *processes, report *say.Reporter, group *roster) *supervisor {
 	return &supervisor{o: o, procs: procs, report: report, roster: group, begun: time.Now(), want: o.Peers,
-		restarts: o.Membership.Restart, died: make(map[int]time.Time), herald: herald{results: make(chan obituary, 1)}, journal: journal{to: report.Console, launcher: group.order.Launcher}}
+		restarts: o.Membership.Restart, died: make(map[int]time.Time), herald: herald{results: make(chan obituary, 1)}, journal: journal{to: report.Console, model: timeline.New(), launcher: group.order.Launcher}}
 }
 
 // start starts the job and its processes. After an error it has asked those to end that it has started.
