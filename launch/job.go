@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/internal/ctl"
 )
 
@@ -52,6 +53,11 @@ func (j *Job) Status(ctx context.Context) (Status, error) { return j.at.Status(c
 
 // Paths is Status with the paths of the data from each peer on this host to the other peers.
 func (j *Job) Paths(ctx context.Context) (Status, error) { return j.at.Paths(ctx) }
+
+// Snapshot returns what the elrun processes of the job on this host know of it: peers, views, series of figures, and
+// what the time of the peers was used for. Peers of other elruns are in it without their own figures. It is an
+// error if no elrun of the job runs here.
+func (j *Job) Snapshot(ctx context.Context) (timeline.Snapshot, error) { return j.at.Snapshot(ctx) }
 
 // Scale asks the elrun process that started the job's peers on this host to change their number to
 // n: it starts peers or asks some to leave. It returns a description of the action for people. If

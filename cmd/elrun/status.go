@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch"
 )
@@ -121,6 +122,9 @@ func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.M
 	if measured, predicted := s.StepTime(); measured > 0 {
 		lines += "step time " + formatStepTime(measured, predicted) + "\n"
 	}
+	if s.Goodput != nil && s.Step > 0 {
+		lines += s.Goodput.Line() + "\n" + formatStragglers(s.Stragglers)
+	}
 	if s.Batch > 0 {
 		lines += fmt.Sprintf("batch %d since step %d\n", s.Batch, s.BatchSince)
 	}
@@ -131,6 +135,40 @@ func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.M
 		return err
 	}
 	return write(to, s.Members)
+}
+
+// shownStragglers is the number of peers in the line about stragglers.
+const shownStragglers = 3
+
+// formatStragglers returns a line about the peers for which the others have waited longest, "" for none.
+func formatStragglers(all []timeline.Straggler) string {
+	var words []string
+	for _, s := range all[:min(len(all), shownStragglers)] {
+		if s.Waited.Total() < time.Second/10 {
+			continue
+		}
+		who := text(s.ID)
+		if s.Index >= 0 {
+			who = fmt.Sprintf("peer %d", s.Index)
+		}
+		if s.Host != "" {
+			who += " on " + text(s.Host)
+		}
+		var why []string
+		for _, w := range []struct {
+			d    time.Duration
+			name string
+		}{{s.Waited.Computing, "computing"}, {s.Waited.Call, "in calls"}, {s.Waited.Absent, "absent"}} {
+			if w.d >= time.Second/10 {
+				why = append(why, fmt.Sprintf("%.1f s %s", w.d.Seconds(), w.name))
+			}
+		}
+		words = append(words, fmt.Sprintf("%s %s", who, strings.Join(why, ", ")))
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return "waited for " + strings.Join(words, "; ") + "\n"
 }
 
 // writePeers writes a table with a row for each member (--peers).

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch"
 )
 
@@ -73,6 +74,24 @@ RANK  INDEX  ID        HOST  STATE    SHARE  SAMPLES/S  COMP MS  PRED MS  COMM M
 		if got != c.want[1:] {
 			t.Errorf("%s: got\n%swant\n%s", c.name, got, c.want[1:])
 		}
+	}
+}
+
+// The status of a job with a running elrun says what the time of the peers was used for.
+func TestWriteGoodput(t *testing.T) {
+	status := launch.Status{
+		Job: "m", Epoch: 1, Step: 3, Goodput: &timeline.Goodput{Ratio: 0.5, Peers: 2, WallMS: 20000, Uses: timeline.Uses{timeline.Useful: 20e9, timeline.Wait: 20e9}},
+		Stragglers: []timeline.Straggler{{ID: "a", Index: 1, Host: "lab\x1b", Waited: timeline.Waited{Computing: 15e9, Absent: 2e9}},
+			{ID: "b", Index: -1, Waited: timeline.Waited{Call: 3e9}}, {ID: "c", Index: 0, Waited: timeline.Waited{Call: 1e6}}}}
+	const want = `job m  epoch 1  step 3  waiting for -
+goodput 50 % of 2 peers' 20s: waiting 50 %
+waited for peer 1 on lab\x1b 15.0 s computing, 2.0 s absent; b 3.0 s in calls
+`
+	got := shown(t, func(b *strings.Builder) error {
+		return writeStatus(b, status, func(io.Writer, []launch.MemberStatus) error { return nil })
+	})
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
 

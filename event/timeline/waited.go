@@ -16,6 +16,11 @@ type Waited struct {
 // Total returns the sum.
 func (w Waited) Total() time.Duration { return plus(plus(w.Computing, w.Call), w.Absent) }
 
+// plus returns the sum of both.
+func (w Waited) plus(o Waited) Waited {
+	return Waited{plus(w.Computing, o.Computing), plus(w.Call, o.Call), plus(w.Absent, o.Absent)}
+}
+
 // waitedJSON is the JSON form of Waited.
 type waitedJSON struct {
 	ComputingMS float64 `json:"computing_ms,omitempty"`

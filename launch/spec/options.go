@@ -57,7 +57,7 @@ func (o *Options) Check() error {
 	if o.Grace < 0 {
 		return fmt.Errorf("grace period %v, want more than 0", o.Grace)
 	}
-	return cmp.Or(o.Remote.check(), o.Membership.check(), o.Network.check())
+	return cmp.Or(o.Remote.check(), o.Membership.check(), o.Network.check(), o.Output.check())
 }
 
 // Defaults sets the options that have no value.

@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"io"
+	"net"
 
 	"github.com/elrun/elrun/internal/private"
 )
@@ -22,7 +23,19 @@ type Output struct {
 	// HideArgs leaves the arguments of the program out of the events, as they may have passwords.
 	HideArgs bool
 	Hooks    []Hook // run at events
+	Metrics  string // HOST:PORT at which the metrics of the job are served for Prometheus; "" for none
 	LogDir   string // gets a file INDEX.log for each peer in addition to the output; "" for none
+}
+
+// check returns an error for an option with an invalid value.
+func (out *Output) check() error {
+	if out.Metrics == "" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(out.Metrics); err != nil {
+		return fmt.Errorf("address %q for metrics: want HOST:PORT, or :PORT for all networks", out.Metrics)
+	}
+	return nil
 }
 
 // Prepare makes the folder of the logs.

@@ -22,6 +22,10 @@ type Status struct {
 	// is larger than before; 0 if it has not grown.
 	Batch      int   `json:"batch,omitempty"`
 	BatchSince int64 `json:"batch_since,omitempty"`
+	// Goodput tells what the time of the peers was used for, and Stragglers for whom the others have waited,
+	// as far as the elruns on this host know; nil without one.
+	Goodput    *timeline.Goodput    `json:"goodput,omitempty"`
+	Stragglers []timeline.Straggler `json:"stragglers,omitempty"`
 	// Ended describes the end of the job; nil while it runs. An ended job has no members. See
 	// LastStatus.
 	Ended *Ended `json:"ended,omitempty"`

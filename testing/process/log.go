@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func NewLog(t testing.TB, path string) *Log {
 	t.Cleanup(func() {
 		if t.Failed() {
 			b, err := os.ReadFile(path)
-			t.Logf("end of event log %s (%d bytes, %v):\n%s", path, len(b), err, Tail(string(b), 5000))
+			t.Logf("end of event log %s (%d bytes, %v):\n%s", path, len(b), err, Tail(telling(string(b)), 5000))
 		}
 	})
 	return &Log{Path: path}
@@ -120,4 +121,15 @@ func After[B event.Body](events []event.Event, at time.Time) []event.Event {
 		}
 	}
 	return out
+}
+
+// telling returns the lines of an event log without those that come all the time.
+func telling(log string) string {
+	var lines []string
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, `"event":"usage"`) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/launch/spec"
 )
@@ -69,10 +70,40 @@ func (j *Job) status(ctx context.Context, paths bool) (spec.Status, error) {
 	// report.
 	reports, err := askStatus(ctx, peers, paths)
 	if len(reports) == 0 {
-		return spec.Status{}, fmt.Errorf("launch: job %s: none of its peers on this host answers: %w; elrun stop ends them or names their processes", j.name, err)
+		return spec.Status{}, fmt.Errorf("launch: job %s: none of its peers on this host answers: %w; elrun stop ends them or names their processes", j.name, cmp.Or(err, errNoStatus))
 	}
-	return MergeStatus(reports), nil
+	s := MergeStatus(reports)
+	if m, err := j.Snapshot(ctx); err == nil { // without an elrun nobody knows
+		s.Goodput, s.Stragglers = &m.Goodput, m.Stragglers()
+	}
+	return s, nil
 }
+
+// Snapshot returns what the launchers on this host know of the job.
+func (j *Job) Snapshot(ctx context.Context) (timeline.Snapshot, error) {
+	all, err := ListSockets()
+	if err != nil {
+		return timeline.Snapshot{}, fmt.Errorf("launch: list the elruns of job %s: %w", j.name, err)
+	}
+	all = slices.DeleteFunc(all, func(n SocketName) bool { return n.Job != j.name || !n.isLauncher() })
+	replies, err := askAll(ctx, all, wire.Request{Request: "watch"})
+	var known []timeline.Snapshot
+	for _, r := range replies {
+		if r.Snapshot != nil {
+			known = append(known, *r.Snapshot)
+		}
+	}
+	if len(known) == 0 {
+		return timeline.Snapshot{}, fmt.Errorf("launch: job %s: %w; elrun status shows what its peers know", j.name, cmp.Or(err, errNoLauncher))
+	}
+	return timeline.Merge(known...), nil
+}
+
+// errNoStatus reports answers that are none to the question.
+var errNoStatus = errors.New("no status in the answer")
+
+// errNoLauncher reports that no launcher of a job runs here.
+var errNoLauncher = errors.New("no elrun of it runs on this host")
 
 // Scale changes the number of peers of a launcher.
 func (j *Job) Scale(ctx context.Context, n, launcher int) (string, error) {
@@ -222,25 +253,27 @@ func Jobs(ctx context.Context) ([]spec.Status, error) {
 // askStatus asks all peers at once for their reports. It returns the reports, and the first error
 // of the other peers.
 func askStatus(ctx context.Context, peers []SocketName, paths bool) ([]spec.Status, error) {
-	replies, errs := make([]wire.Reply, len(peers)), make([]error, len(peers))
-	var work sync.WaitGroup
-	for i, n := range peers {
-		work.Go(func() {
-			replies[i], errs[i] = Ask(ctx, n, wire.Request{Request: "status", Paths: paths})
-			if errs[i] == nil && replies[i].Status == nil {
-				errs[i] = fmt.Errorf("launch: ask %v: no status in the answer", n)
-			}
-		})
-	}
-	work.Wait()
+	replies, err := askAll(ctx, peers, wire.Request{Request: "status", Paths: paths})
 	var reports []spec.Status
 	for i, r := range replies {
-		if errs[i] == nil {
+		if r.Status != nil {
 			r.Status.Job = peers[i].Job // the address of the socket has the right name
 			reports = append(reports, *r.Status)
 		}
 	}
-	return reports, cmp.Or(errs...)
+	return reports, err
+}
+
+// askAll makes a request at several control sockets at once. It returns the reply of each, empty where there is
+// none, and the first error.
+func askAll(ctx context.Context, at []SocketName, what wire.Request) ([]wire.Reply, error) {
+	replies, errs := make([]wire.Reply, len(at)), make([]error, len(at))
+	var work sync.WaitGroup
+	for i, n := range at {
+		work.Go(func() { replies[i], errs[i] = Ask(ctx, n, what) })
+	}
+	work.Wait()
+	return replies, cmp.Or(errs...)
 }
 
 // chooseJob returns the name in running that equals job, or else the only name that begins with

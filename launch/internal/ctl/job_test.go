@@ -12,6 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/elrun/elrun/event/timeline"
+	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/launch/spec"
 )
 
@@ -201,5 +203,44 @@ func TestChooseLauncher(t *testing.T) {
 		if got != c.got || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%+v, %d: got %d, %v", c.s, c.want, got, err)
 		}
+	}
+}
+
+// watched is a launcher that knows its job.
+type watched timeline.Snapshot
+
+// Answer implements Responder.
+func (w watched) Answer(context.Context, wire.Request) (wire.Reply, error) {
+	s := timeline.Snapshot(w)
+	return wire.Reply{Snapshot: &s}, nil
+}
+
+// End implements Responder.
+func (w watched) End() {}
+
+// The launchers of a host together know the job, and the status has their goodput. Without a launcher the
+// status has none, and a snapshot is an error.
+func TestSnapshot(t *testing.T) {
+	job := testJob(t)
+	serveStatus(t, job, 0, func() spec.Status { return spec.Status{Job: job, Step: 5} })
+	if _, err := findJob(t, job).Snapshot(t.Context()); !errors.Is(err, errNoLauncher) {
+		t.Errorf("without a launcher: %v", err)
+	}
+	if s, err := findJob(t, job).Status(t.Context()); err != nil || s.Goodput != nil {
+		t.Errorf("without a launcher: %+v, %v", s.Goodput, err)
+	}
+	for i, pid := range []int{0, os.Getpid()} {
+		p := timeline.Peer{ID: string(rune('a' + i)), Index: i, Heard: true, Begin: time.Unix(1e9, 0), End: time.Unix(1e9+10, 0)}
+		p.Uses[timeline.Useful], p.Uses[timeline.Wait] = 8*time.Second, 2*time.Second
+		p.WaitedFor.Computing = time.Duration(i) * time.Second
+		c, err := Serve(SocketName{Job: job, Index: LauncherIndex, PID: pid}, watched{Peers: []timeline.Peer{p}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	s, err := findJob(t, job).Status(t.Context())
+	if err != nil || s.Goodput == nil || s.Goodput.Line() != "goodput 80 % of 2 peers' 10s: waiting 20 %" || len(s.Stragglers) != 1 || s.Stragglers[0].Index != 1 {
+		t.Errorf("got %+v, %+v, %v", s.Goodput, s.Stragglers, err)
 	}
 }

@@ -47,10 +47,18 @@ type launcherServices struct{ r *runner }
 
 // Answer implements ctl.Responder.
 func (l launcherServices) Answer(ctx context.Context, what wire.Request) (out wire.Reply, err error) {
-	if what.Request != "stop" {
+	answer := func() { out = wire.Reply{Stopping: true, Grace: l.r.o.Grace, PIDs: l.r.procs.pids()} }
+	switch what.Request {
+	case "stop":
+	case "watch":
+		answer = func() {
+			s := l.r.peers.journal.model.Snapshot()
+			out.Snapshot = &s
+		}
+	default:
 		return out, fmt.Errorf("unknown request %q", what.Request)
 	}
-	if !l.r.calls.do(ctx, func() { out = wire.Reply{Stopping: true, Grace: l.r.o.Grace, PIDs: l.r.procs.pids()} }) {
+	if !l.r.calls.do(ctx, answer) {
 		return out, errors.New("it has not started its peers yet, or they have ended")
 	}
 	return out, nil

@@ -14,9 +14,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/hosts"
+	"github.com/elrun/elrun/launch/internal/metrics"
 	"github.com/elrun/elrun/launch/internal/proc"
 	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/launch/spec"
@@ -61,6 +63,12 @@ func Run(ctx context.Context, o spec.Options) (spec.Result, error) {
 	if risky := plaintextRisk(r.o); risky != "" {
 		r.report.Printf("%s", risky)
 	}
+	served, err := r.serveMetrics()
+	if err != nil {
+		_ = r.closeConsole(ctx, "")
+		return spec.Result{}, err
+	}
+	defer served.Close() // nothing is lost
 	r.peers.journal.hooks = (&hooks{say: r.report.Printf, orphans: r.procs.orphans}).start(r.o)
 	if err := r.peers.start(); err != nil {
 		r.outcome.signal = syscall.SIGKILL // the deaths after this are not reported
@@ -77,6 +85,26 @@ func Run(ctx context.Context, o spec.Options) (spec.Result, error) {
 	r.discovery.finish(r.membership.Done)
 	r.peers.journal.hooks.finish(r.hookPatience())
 	return r.finish(ctx), nil
+}
+
+// metricsPatience bounds the wait of a client of metrics for the launcher's loop.
+const metricsPatience = 5 * time.Second
+
+// serveMetrics serves the metrics of the job, if the options ask for it.
+func (r *runner) serveMetrics() (*metrics.Server, error) {
+	if r.o.Output.Metrics == "" {
+		return nil, nil
+	}
+	s, err := metrics.Serve(r.o.Output.Metrics, func() (s timeline.Snapshot, ok bool) {
+		ctx, cancel := context.WithTimeout(context.Background(), metricsPatience)
+		defer cancel()
+		ok = r.calls.do(ctx, func() { s = r.peers.journal.model.Snapshot() })
+		return s, ok
+	})
+	if err == nil {
+		r.report.Printf("metrics at http://%s/metrics", s.Addr())
+	}
+	return s, err
 }
 
 // hookPatience returns how long the launcher waits, at the end of the job, for the commands that are due.
@@ -104,7 +132,7 @@ func plaintextRisk(o *spec.Options) string {
 func commonOrder(o *spec.Options, name string) wire.StartOrder {
 	n, m := &o.Network, &o.Membership
 	order := wire.StartOrder{Launcher: name, PID: os.Getpid(), Ticket: o.Ticket,
-		Logged: o.Output.Events != nil || len(o.Output.Hooks) > 0, LAN: n.LAN, PortMap: n.PortMap, DHT: n.Discovery != nil,
+		Logged: o.Output.Events != nil || len(o.Output.Hooks) > 0 || o.Output.Metrics != "", LAN: n.LAN, PortMap: n.PortMap, DHT: n.Discovery != nil,
 		GroupSettings: wire.GroupSettings{Any: m.Quorum == "any", MinPeers: m.MinPeers, RejoinTimeout: m.RejoinTimeout, StateRate: m.StateRate}, JoinTimeout: m.JoinTimeout}
 	order.HostKey = make([]byte, p2p.HostKeySize)
 	_, _ = rand.Read(order.HostKey) // never fails

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/spec"
 )
 
@@ -19,7 +20,7 @@ func DecodeReply(b []byte) (Reply, error) {
 	if r.Error != "" {
 		return Reply{}, errors.New(r.Error)
 	}
-	if r.Status == nil && !r.Stopping && r.Scaling == "" && r.Ticket == nil && r.Done == "" {
+	if r.Status == nil && !r.Stopping && r.Scaling == "" && r.Ticket == nil && r.Done == "" && r.Snapshot == nil {
 		return Reply{}, errors.New("decode reply: the reply is empty")
 	}
 	return r, nil
@@ -34,7 +35,7 @@ const (
 
 // Request is a request on a control socket.
 type Request struct {
-	Request string `json:"request"` // status, stop, scale, ticket, refresh, revoke, kick or dead
+	Request string `json:"request"` // status, stop, scale, ticket, refresh, revoke, kick, dead or watch
 	// Peers is the number of peers that scale asks for: in the whole job, or on Host.
 	Peers int    `json:"peers,omitempty"`
 	Host  string `json:"host,omitempty"`
@@ -65,7 +66,9 @@ type Reply struct {
 	Scaling string       `json:"scaling,omitempty"` // description of the launcher's action
 	Ticket  *spec.Ticket `json:"ticket,omitempty"`
 	Done    string       `json:"done,omitempty"` // description of the effect of revoke or kick
-	Error   string       `json:"error,omitempty"`
+	// Snapshot is what a launcher knows of the job.
+	Snapshot *timeline.Snapshot `json:"snapshot,omitempty"`
+	Error    string             `json:"error,omitempty"`
 }
 
 // DecodeRequest decodes a request line and checks the values that the request uses.
