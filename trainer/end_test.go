@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
@@ -202,6 +203,7 @@ func TestAllLeaveInAStep(t *testing.T) {
 				x.cfg.Hooks.OnBegin = func(step int64) {
 					if step == at {
 						x.group.Leave()
+						<-time.After(time.Second) // the others agree to it before the step is over
 					}
 				}
 			}
