@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/peerstore"
 	"github.com/libp2p/go-libp2p/core/protocol"
@@ -126,14 +127,26 @@ func (h *Host) proveOnce(ctx context.Context, id peer.ID, p protocol.ID, c ticke
 		err = ask(s.Stream, c, id.String(), string(h.id))
 	}
 	stop()
-	_ = s.Reset() // request and answer are complete
 	if errors.Is(err, ErrVersion) {
+		awaitReader(s.Stream)
 		err = final{err}
 	}
+	_ = s.Reset() // request and answer are complete
 	if err != nil && !h.conns.gate.isMember(id) {
 		h.conns.hangUp(s.Conn())
 	}
 	return err
+}
+
+// readerPatience bounds the wait of a newcomer for a member of another version.
+const readerPatience = time.Second
+
+// awaitReader waits until a member of another version has read what this host has sent, and has ended the
+// stream: a reset would take it back, and the member could not tell of the version.
+func awaitReader(s network.Stream) {
+	if s.CloseWrite() == nil && s.SetReadDeadline(time.Now().Add(readerPatience)) == nil {
+		_, _ = io.Copy(io.Discard, s) // an error means that the member has ended it
+	}
 }
 
 // ask sends the credential of this host to a member, and takes the answer.
