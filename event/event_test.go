@@ -45,14 +45,12 @@ func bodies() []Body {
 		Job{Job: "j", Elrun: "1.0", Launcher: "l", Program: "./p", Args: []string{"-x"}, Settings: map[string]string{"seed": "1"},
 			Samples: 9, Steps: 8, Passes: 7, GlobalBatch: 6, Microbatch: 5, Exact: true, Params: 4, Resumed: 3},
 		Member{Who: "a", WhoIndex: 1, Host: "h", Machine: "m", Site: "s", Launcher: "l", PID: 9, Began: time.Unix(8, 0).UTC(),
-			OS: "linux", Arch: "amd64", Cores: 4, Elrun: "1.0", ProgramHash: "ff"},
+			OS: "linux", Arch: "amd64", Cores: 4, Elrun: "1.0"},
 		Exit{PID: 9, Status: -1, Signal: 9, Lost: true, Asked: true, Says: "why", RanS: 1.5, CPUS: 1, MaxRSS: 1 << 20},
 		Note{Text: "a line"},
-		Notice{Cause: "spot", LeftS: 120},
-		Eval{Set: "test", Samples: 10, Accuracy: ptr(0.9), Loss: ptr(0.2), MS: 5, Best: true},
+		Notice{Cause: "spot"},
+		Eval{Set: "test", Samples: 10, Accuracy: ptr(0.9), Loss: ptr(0.2), MS: 5},
 		Usage{CPUS: 1, RSS: 2, Sent: map[string]int64{"shm": 3}, Received: map[string]int64{"shm": 4}, GCMS: 5, Goroutines: 6},
-		Link{From: "a", To: "b", MBs: 1, RTT: 2, Kind: "direct", Addr: "x"},
-		Clock{Who: "a", OffsetMS: 1, ErrorMS: 2},
 	}
 }
 

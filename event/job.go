@@ -45,8 +45,6 @@ type Member struct {
 	Arch  string    `json:"arch,omitempty"`
 	Cores int       `json:"cores,omitempty"` // processors of the host that its processes may use
 	Elrun string    `json:"elrun,omitempty"` // version of elrun
-	// ProgramHash is the SHA-256 of the program in hexadecimal, if it is known.
-	ProgramHash string `json:"program_hash,omitempty"`
 }
 
 // Name returns "member".
@@ -80,8 +78,7 @@ func (Note) Name() string { return "note" }
 // Notice reports that a launcher was told to end its job, as by a notice that its host will be taken away,
 // and asks its peers to leave.
 type Notice struct {
-	Cause string  `json:"cause"`            // who has said so, in words
-	LeftS float64 `json:"left_s,omitempty"` // seconds until then, if known
+	Cause string `json:"cause"` // who has said so, in words
 }
 
 // Name returns "notice".

@@ -261,7 +261,7 @@ func (j *job) finish(epoch uint64, tells bool, evaluate func() (*Score, error)) 
 		return err
 	}
 	if tells && score != nil {
-		j.group.Sessions().Emit(epoch, j.state.committed(), score.told(time.Since(begun)))
+		j.group.Sessions().Emit(epoch, j.state.committed(), score.told("test", time.Since(begun)))
 	}
 	finished = true
 	result := Result{Steps: j.state.committed(), Peers: j.state.last.Peers, Score: score, SHA256: sha256Of(j.state.params)}

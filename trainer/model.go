@@ -197,8 +197,8 @@ func (s Score) Accuracy() float64 { return float64(s.Correct) / float64(s.Sample
 func (s Score) MeanLoss() float64 { return s.Loss / float64(s.Samples) }
 
 // told returns the event of an evaluation that took a while. It leaves out what is not a number.
-func (s Score) told(took time.Duration) event.Eval {
-	e := event.Eval{Samples: s.Samples, MS: milliseconds(took)}
+func (s Score) told(set string, took time.Duration) event.Eval {
+	e := event.Eval{Set: set, Samples: s.Samples, MS: milliseconds(took)}
 	if accuracy := s.Accuracy(); finite(accuracy) {
 		e.Accuracy = &accuracy
 	}

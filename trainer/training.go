@@ -184,7 +184,7 @@ func (p *Point) Sum(part Score) (Score, error) {
 	}
 	score, now := decodeScore(all), time.Now()
 	if rank, _ := p.Rank(); rank == 0 && !known {
-		p.decisions.group.Sessions().Emit(p.decisions.epoch, p.Step, score.told(now.Sub(p.begun)))
+		p.decisions.group.Sessions().Emit(p.decisions.epoch, p.Step, score.told("", now.Sub(p.begun)))
 	}
 	p.begun = now
 	return score, nil

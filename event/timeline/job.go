@@ -16,7 +16,6 @@ const (
 	maxEvals       = 512
 	maxCheckpoints = 64
 	maxStrings     = 1 << 12 // bytes of a text that is remembered
-	maxLinks       = 1 << 14
 	maxSettings    = 256
 )
 
@@ -31,7 +30,6 @@ type Job struct {
 	views       views
 	steps       steps
 	evals       []Eval
-	best        *Eval
 	checkpoints []Saved
 	saved       int
 	savedTime   time.Duration
@@ -41,7 +39,6 @@ type Job struct {
 	done        *event.Done
 	counts      Counts
 	audited     int64 // step of the last audit
-	links       map[[2]string]event.Link
 	order       []int // ranks in the order of the ring
 	batch       int   // samples of a full step, once it has grown
 	norms       norms
@@ -85,9 +82,7 @@ func (j *Job) event(e *event.Event) {
 		j.exited(e, b, at)
 	case event.Other:
 		j.lacks.Unknown++
-	case event.Restart, event.Notice, event.Decided, event.Clock, nil:
-	case event.Link:
-		j.linked(b)
+	case event.Restart, event.Notice, event.Decided, nil:
 	default:
 		if e.Peer != "" {
 			j.reported(j.peers.of(e.Peer, e.Index).row, e, at)
@@ -98,18 +93,6 @@ func (j *Job) event(e *event.Event) {
 // norms has the latest measurements of the gradients; 0 if unknown.
 type norms struct {
 	grad, noise, rate float64
-}
-
-// linked notes the cost of a link.
-func (j *Job) linked(b event.Link) {
-	if j.links == nil {
-		j.links = make(map[[2]string]event.Link)
-	}
-	if len(j.links) >= maxLinks {
-		clear(j.links)
-	}
-	b.MBs, b.RTT, b.Addr = finite(b.MBs), finite(b.RTT), clip(b.Addr)
-	j.links[[2]string{clip(b.From), clip(b.To)}] = b
 }
 
 // sees notes the time of an event, and returns it. An event without a time has the latest one.
@@ -367,11 +350,8 @@ func (j *Job) unstall(ms float64) {
 
 // evaluated notes an evaluation.
 func (j *Job) evaluated(step int64, b event.Eval, at instant) {
-	e := Eval{at.time(), step, clip(b.Set), b.Samples, cloned(b.Accuracy), cloned(b.Loss), finiteMS(b.MS), b.Best}
+	e := Eval{at.time(), step, clip(b.Set), b.Samples, cloned(b.Accuracy), cloned(b.Loss), finiteMS(b.MS)}
 	j.evals = appendBounded(j.evals, e, maxEvals)
-	if b.Best {
-		j.best = &e
-	}
 	if j.steps.newest > 0 && step > j.steps.newest+openSteps {
 		return
 	}

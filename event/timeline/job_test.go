@@ -88,7 +88,7 @@ func TestNames(t *testing.T) {
 	}
 	got := strings.Join(slices.Concat(fields("", Snapshot{}), fields("peer.", Peer{}), fields("view.", View{}), fields("goodput.", Goodput{}), fields("point.", Point{})), " ")
 	const want = "seq begin time job epoch views recent_views step of loss samples_per_s steps_per_s left_ms grad_norm noise_scale lr metrics " +
-		"batch shares ring links counts peers former goodput stall quorum series evals best checkpoints saved saved_ms messages done coverage lacks " +
+		"batch shares ring counts peers former goodput stall quorum series evals checkpoints saved saved_ms messages done coverage lacks " +
 		"peer.id peer.ids peer.index peer.launcher peer.host peer.machine peer.site peer.pid peer.rank peer.state peer.heard peer.begin peer.end " +
 		"peer.uses peer.parked_ms peer.waited_for peer.share peer.samples_per_s peer.steps peer.samples peer.last_step peer.lengths peer.length_ms " +
 		"peer.path peer.cpu peer.cpu_s peer.rss peer.sent peer.received peer.exit peer.cause peer.reason " +
@@ -110,7 +110,7 @@ func churned() (l log) {
 	l.add(130, "b", 1, 1, 1, step(30, 5, 10, event.Times{ReduceMS: 4, CommitMS: 1, ApplyMS: 5}, 60))
 	// Step 2 from 100 to 180, after an evaluation of 10 ms.
 	acc := 0.5
-	l.add(110, "a", 0, 1, 1, event.Eval{MS: 10, Accuracy: &acc, Best: true})
+	l.add(110, "a", 0, 1, 1, event.Eval{MS: 10, Accuracy: &acc})
 	for i, id := range []string{"a", "b"} {
 		l.add(190, id, i, 1, 2, step(100, 5*i, 5*i+5, event.Times{PointMS: 12}, 68))
 	}
@@ -450,7 +450,7 @@ func draw(t *rapid.T) event.Body {
 		return event.Done{Loss: new(float64)}
 	case 10:
 		x := ms.Draw(t, "loss")
-		return event.Eval{MS: ms.Draw(t, "ms"), Loss: &x, Best: true}
+		return event.Eval{MS: ms.Draw(t, "ms"), Loss: &x}
 	case 11:
 		return event.Usage{CPUS: ms.Draw(t, "cpu"), Sent: map[string]int64{"shm": 1}}
 	case 12:
@@ -460,7 +460,7 @@ func draw(t *rapid.T) event.Body {
 	case 14:
 		return event.Path{Who: id.Draw(t, "who"), Kind: some.Draw(t, "kind")}
 	case 15:
-		return event.Link{From: id.Draw(t, "from"), To: id.Draw(t, "to"), MBs: ms.Draw(t, "speed")}
+		return event.Notice{Cause: "x"}
 	case 16:
 		return event.Audit{Who: ids.Draw(t, "who"), Out: rapid.Bool().Draw(t, "out")}
 	case 17:

@@ -22,26 +22,24 @@ type Snapshot struct {
 	Views  int       `json:"views"` // number of views so far
 	Recent []View    `json:"recent_views,omitempty"`
 	Progress
-	Batch       int          `json:"batch,omitempty"`  // samples of a full step, once the batch has grown
-	Shares      []int        `json:"shares,omitempty"` // microbatches of a full step, by rank
-	Ring        []int        `json:"ring,omitempty"`   // ranks in the order of the ring
-	Links       []event.Link `json:"links,omitempty"`  // by their ends
-	Counts      Counts       `json:"counts"`
-	Peers       []Peer       `json:"peers"`
-	Former      Former       `json:"former"` // peers that are not in Peers any more, because there were too many
-	Goodput     Goodput      `json:"goodput"`
-	Stall       *Stall       `json:"stall,omitempty"`  // the present one
-	Quorum      *Quorum      `json:"quorum,omitempty"` // set while the job lacks one
-	Series      Series       `json:"series"`
-	Evals       []Eval       `json:"evals,omitempty"`
-	Best        *Eval        `json:"best,omitempty"`
-	Checkpoints []Saved      `json:"checkpoints,omitempty"` // the latest
-	Saved       int          `json:"saved,omitempty"`       // number of checkpoints so far
-	SavedMS     float64      `json:"saved_ms,omitempty"`
-	Messages    []Message    `json:"messages,omitempty"`
-	Done        *event.Done  `json:"done,omitempty"`
-	Coverage    Coverage     `json:"coverage"`
-	Lacks       Lacks        `json:"lacks"`
+	Batch       int         `json:"batch,omitempty"`  // samples of a full step, once the batch has grown
+	Shares      []int       `json:"shares,omitempty"` // microbatches of a full step, by rank
+	Ring        []int       `json:"ring,omitempty"`   // ranks in the order of the ring
+	Counts      Counts      `json:"counts"`
+	Peers       []Peer      `json:"peers"`
+	Former      Former      `json:"former"` // peers that are not in Peers any more, because there were too many
+	Goodput     Goodput     `json:"goodput"`
+	Stall       *Stall      `json:"stall,omitempty"`  // the present one
+	Quorum      *Quorum     `json:"quorum,omitempty"` // set while the job lacks one
+	Series      Series      `json:"series"`
+	Evals       []Eval      `json:"evals,omitempty"`
+	Checkpoints []Saved     `json:"checkpoints,omitempty"` // the latest
+	Saved       int         `json:"saved,omitempty"`       // number of checkpoints so far
+	SavedMS     float64     `json:"saved_ms,omitempty"`
+	Messages    []Message   `json:"messages,omitempty"`
+	Done        *event.Done `json:"done,omitempty"`
+	Coverage    Coverage    `json:"coverage"`
+	Lacks       Lacks       `json:"lacks"`
 }
 
 // Progress tells how far a job is and how fast it goes. A field is 0 if its value is unknown.
@@ -140,7 +138,6 @@ type Eval struct {
 	Accuracy *float64  `json:"accuracy,omitempty"`
 	Loss     *float64  `json:"loss,omitempty"`
 	MS       float64   `json:"ms"`
-	Best     bool      `json:"best,omitempty"`
 }
 
 // Saved is a checkpoint that is complete.
@@ -171,16 +168,12 @@ type Lacks struct {
 func (j *Job) Snapshot() Snapshot {
 	unfinished := j.steps.unfinished()
 	s := Snapshot{Seq: j.seq, Begin: j.begin.time(), Time: j.latest.time(), Job: j.about, Views: j.views.count, Former: j.peers.former,
-		Stall: cloneOf(j.stall), Quorum: cloneOf(j.quorum), Best: cloneOf(j.best), Done: cloneOf(j.done),
+		Stall: cloneOf(j.stall), Quorum: cloneOf(j.quorum), Done: cloneOf(j.done),
 		Evals: slices.Clone(j.evals), Checkpoints: slices.Clone(j.checkpoints), Messages: slices.Clone(j.notes),
 		Saved: j.saved, SavedMS: milliseconds(j.savedTime), Coverage: j.steps.coverage, Lacks: j.lacks,
 		Series: j.steps.series.with(unfinished).export()}
 	s.Job.Args, s.Job.Settings = slices.Clone(j.about.Args), maps.Clone(j.about.Settings)
 	s.Counts, s.Batch, s.Shares, s.Ring = j.counts.clone(), j.batch, slices.Clone(j.pace.shares), slices.Clone(j.order)
-	for _, l := range j.links {
-		s.Links = append(s.Links, l)
-	}
-	slices.SortFunc(s.Links, func(a, b event.Link) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	for _, o := range unfinished {
 		if twice, missing := o.coverage(); missing && !twice {
 			s.Coverage.Open++

@@ -31,7 +31,6 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	for _, p := range seats(s) {
 		f.peer(p)
 	}
-	f.ring(s)
 }
 
 // figures sends metrics.
@@ -253,27 +252,6 @@ func (f figures) lengths(p seat, index string) {
 	}
 	desc := prometheus.NewDesc("elrun_peer_step_seconds", "Times of the peer's steps.", []string{"peer"}, nil)
 	f.to <- prometheus.MustNewConstHistogram(desc, sum, p.LengthMS/1000, buckets, index)
-}
-
-// ring sends the measured links between members that follow each other in the ring.
-func (f figures) ring(s timeline.Snapshot) {
-	if len(s.Recent) == 0 {
-		return
-	}
-	members := s.Recent[len(s.Recent)-1].Members
-	next := map[string]string{}
-	for i, rank := range s.Ring {
-		if to := s.Ring[(i+1)%len(s.Ring)]; rank < len(members) && to < len(members) {
-			next[members[rank]] = members[to]
-		}
-	}
-	for _, l := range s.Links {
-		if next[l.From] != l.To {
-			continue
-		}
-		f.gauge("link_bandwidth_bytes_per_second", "Speed of the link between two members.", l.MBs*1e6, "from", l.From, "to", l.To)
-		f.gauge("link_round_trip_seconds", "Round trip time of the link between two members.", l.RTT/1000, "from", l.From, "to", l.To)
-	}
 }
 
 // unix returns a time in seconds since 1970.

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/common/expfmt"
+	"golang.org/x/net/netutil"
 
 	"github.com/elrun/elrun/event/timeline"
 )
@@ -30,6 +31,9 @@ const (
 	closePatience = time.Second
 	// maxHeader bounds the header of a request in bytes.
 	maxHeader = 16 << 10
+	// maxConns bounds the connections, and maxAtOnce the requests that are answered at the same time.
+	maxConns  = 64
+	maxAtOnce = 4
 )
 
 // Serve serves the metrics at the path /metrics of an address, HOST:PORT. snapshot returns the present state of
@@ -46,11 +50,20 @@ func Serve(address string, snapshot func() (timeline.Snapshot, bool)) (*Server, 
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collector{snapshot})
 	s := &Server{addr: listener.Addr(), ended: make(chan struct{})}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) { answer(w, r, registry) })
+	slots := make(chan struct{}, maxAtOnce)
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+			answer(w, r, registry)
+		default:
+			http.Error(w, "too many requests at the same time", http.StatusServiceUnavailable)
+		}
+	})
 	s.http = http.Server{Handler: mux, ReadTimeout: patience, WriteTimeout: patience, MaxHeaderBytes: maxHeader}
 	go func() {
 		defer close(s.ended)
-		_ = s.http.Serve(listener) // it ends with Close
+		_ = s.http.Serve(netutil.LimitListener(listener, maxConns)) // it ends with Close
 	}()
 	return s, nil
 }

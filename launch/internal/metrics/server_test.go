@@ -1,9 +1,12 @@
 package metrics
 
 import (
+	"bufio"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -109,6 +112,63 @@ func TestServeWithoutJob(t *testing.T) {
 	}
 	defer s.Close()
 	if text, _ := get(t, s, ""); strings.Contains(text, "elrun_") || !strings.Contains(text, "go_goroutines") {
+		t.Errorf("got %s", text)
+	}
+}
+
+// A client that asks without end cannot hold up the launcher: it is answered a few times at once.
+func TestServeBusy(t *testing.T) {
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	s, err := Serve("127.0.0.1:0", func() (timeline.Snapshot, bool) {
+		asked <- struct{}{}
+		<-goOn
+		return timeline.Snapshot{}, false
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(want int) {
+		res, err := http.Get("http://" + s.Addr() + "/metrics")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _ = res.Body.Close(); res.StatusCode != want {
+			t.Errorf("status %d, want %d", res.StatusCode, want)
+		}
+	}
+	var clients sync.WaitGroup
+	for range maxAtOnce {
+		clients.Go(func() { ask(http.StatusOK) })
+		<-asked
+	}
+	ask(http.StatusServiceUnavailable)
+	close(goOn)
+	clients.Wait()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Garbage on the port is refused, and disturbs nobody.
+func TestServeGarbage(t *testing.T) {
+	s, err := Serve("127.0.0.1:0", func() (timeline.Snapshot, bool) { return snapshot(), true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for text, want := range map[string]string{"\x16\x03\x01garbage\r\n\r\n": "400", "POST /metrics HTTP/1.1\r\nHost: x\r\n\r\n": "405", "GET /other HTTP/1.1\r\nHost: x\r\n\r\n": "404"} {
+		conn, err := net.Dial("tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, text) // the server may close the connection before it has all
+		first, err := bufio.NewReader(conn).ReadString('\n')
+		if _ = conn.Close(); err != nil || !strings.Contains(first, " "+want) {
+			t.Errorf("%.20q: %q, %v, want %s", text, first, err, want)
+		}
+	}
+	if text, _ := get(t, s, ""); !strings.Contains(text, "elrun_steps_total") {
 		t.Errorf("got %s", text)
 	}
 }
