@@ -698,9 +698,12 @@ func (d *driver) settle() {
 	defer poll.Stop()
 	for {
 		s, changed := d.status.now()
+		switch {
+		case s.phase == outside || s.phase > inside && d.settled():
+			return
 		// Without a quorum the members cannot agree. The others later detect that this peer is
 		// silent or gone.
-		if s.gap != nil || s.phase == outside || s.phase > inside && d.settled() {
+		case s.gap != nil && s.phase != fenced:
 			return
 		}
 		select {

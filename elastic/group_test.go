@@ -149,12 +149,15 @@ func TestDeadBeforeTheStart(t *testing.T) {
 func TestEndedInSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPeers(2)
+		told := make(chan struct{}) // the first cause of a revocation counts, so the streams break after it
 		errs := p.joined(t, func(ctx context.Context, g *elastic.Group, s *elastic.Session) error {
 			if err := collective.Barrier(ctx, s.Comm); s.Comm.Rank() == 1 {
+				<-told
 				p.network.Kill(p.members[1].ID)
 				return err
 			}
 			s.Comm.Revoke(&collective.PeerError{Rank: 1, Cause: "process ended", Ended: true})
+			close(told)
 			s, err := g.Sessions().Next(ctx, 0)
 			if err == nil && s.Comm.Size() != 1 {
 				err = fmt.Errorf("session %+v", s.View)

@@ -250,9 +250,12 @@ func (g *Group) reopen(ctx context.Context, s status) error {
 	if g.cfg.Reopen == nil {
 		return fmt.Errorf("%w: %s", ErrFenced, s.why)
 	}
+	// This peer may have decided the view without itself. Its vote ends with its identity, so members that
+	// never get the decision would wait for a quorum for ever.
+	old := g.current()
+	old.settle()
 	// The last members are read before the driver stops: the new identity makes its offer to
 	// them.
-	old := g.current()
 	members := old.lastMembers()
 	g.sessions.retire(g.sessions.using(), nil)
 	g.sessions.use(nil)

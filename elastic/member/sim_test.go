@@ -108,6 +108,7 @@ type world struct {
 	fan      int
 	notice   unit // longest time until a detector notices a change of reachability
 	quiet    bool // the faults have ended
+	crashes  int  // of nodes that were not out
 
 	messages int
 	most     int // largest number of messages of a run
@@ -236,7 +237,7 @@ func (w *world) noticed(n *node, note member.Notice) {
 		if note.Kind == member.Left && !n.leaving {
 			w.fail("%s left without having asked for it", n.id)
 		}
-		w.after(w.upTo(60*tickUnits), func() { w.end(n, note.Kind == member.Fenced) })
+		w.after(w.upTo(60*tickUnits), func() { w.endSettled(n, note.Kind == member.Fenced) })
 	}
 }
 

@@ -304,6 +304,9 @@ func (c *checks) atRest(w *world) string {
 		}
 	}
 	if !c.possible(w, latest) {
+		if _, ended := c.children[latest.Hash()]; ended && w.crashes == 0 {
+			return fmt.Sprintf("no member knows the view after %v, and those who decided it are gone", latest)
+		}
 		// Members that wait for the vote of a stranded member do not know that the vote will never
 		// come.
 		counts := c.possibleBy(w, latest, (*node).inside)

@@ -152,12 +152,24 @@ func (w *world) join() {
 func (w *world) crash(n *node) {
 	w.say("%s crashes", n.id)
 	n.alive = false
+	if !n.out {
+		w.crashes++
+	}
 	for _, o := range w.nodes {
 		w.detect(o, n)
 		if w.toldOfDeath(o, n) {
 			w.after(w.upTo(w.notice), func() { w.step(o, member.Dead{Peer: n.id}) })
 		}
 	}
+}
+
+// endSettled stops a node that is out as its owner does: once it is settled.
+func (w *world) endSettled(n *node, back bool) {
+	if n.alive && !n.m.Settled() {
+		w.after(tickUnits, func() { w.endSettled(n, back) })
+		return
+	}
+	w.end(n, back)
 }
 
 // end stops a node that is out. A fenced node may come back under another ID.
