@@ -278,3 +278,50 @@ func TestKillAtControlMessages(t *testing.T) {
 		}
 	}
 }
+
+// cutting is a Sink that calls cut at the first event Fenced.
+type cutting struct {
+	event.Sink
+	once sync.Once
+	cut  func()
+}
+
+// Emit implements event.Sink.
+func (c *cutting) Emit(e event.Event) {
+	if _, ok := e.Body.(event.Fenced); ok {
+		c.once.Do(c.cut)
+	}
+	c.Sink.Emit(e)
+}
+
+// The only member that has decided the view without itself comes back under another ID. The other member, which
+// did not get the decision at once, does not wait for the vote of the ID that is gone.
+func TestDeciderComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const lasts = time.Second
+		r := newRig(2, simnet.Config{Seed: 1, Link: simnet.Link{Delay: time.Millisecond}})
+		one, other := r.members[0].ID, r.members[1].ID
+		r.adjust = func(i int, cfg *elastic.Config) {
+			if i == 0 {
+				cfg.Sink = &cutting{Sink: cfg.Sink, cut: func() {
+					r.net.Cut(one, other)
+					time.AfterFunc(lasts/2, func() { r.net.Reset(one, other) }) // what is on its way is lost
+					time.AfterFunc(lasts, func() { r.net.Mend(one, other) })
+				}}
+			}
+		}
+		r.begun = func(i int, l *loop) {
+			l.before = func(step int64, epoch uint64) {
+				if i == 0 && step == 10 && epoch == 1 {
+					l.g.StepDown("a test")
+				}
+			}
+		}
+		if err := errors.Join(r.run(t)...); err != nil {
+			t.Fatal(err)
+		}
+		if len(r.sink.of("fenced")) != 1 || r.loops[1].sizes[2] < 300 {
+			t.Errorf("%d members were put out, member 1 was in groups of %v", len(r.sink.of("fenced")), r.loops[1].sizes)
+		}
+	})
+}
