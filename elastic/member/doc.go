@@ -160,8 +160,8 @@
 // I8, leaving is an agreed change. Leave makes a member ask to be in Change.Left. The member
 // continues to vote until it receives the view without itself, and afterwards answers members that
 // lag behind. Settled reports when no member waits for the messages of this member any longer: a
-// member that is out, also one that was put out, runs until then. If all members want to leave, the first of them stays until it is the only member (duechange.go:
-// holdBack).
+// member that is out, also one that was put out, runs until then. If all members want to leave, the
+// first of them stays until it is the only member (duechange.go: holdBack).
 //
 // I9, a member that receives a message of a later view asks for that view. Every message carries
 // its sender's epoch and view. The receiver sends the missing changes to a sender that lags behind,

@@ -25,8 +25,8 @@ func ParseHook(text string) (Hook, error) {
 	}
 	h := Hook{Events: strings.Split(names, ","), Command: command}
 	for _, name := range h.Events {
-		if kinds := event.Kinds(); !slices.Contains(kinds, name) {
-			return Hook{}, fmt.Errorf("no event %q: want some of %s", name, strings.Join(kinds, ", "))
+		if !slices.Contains(event.Kinds(), name) {
+			return Hook{}, fmt.Errorf("no event %q: docs/events.md lists them, as lost, stall, checkpoint and done", name)
 		}
 		if name == (event.Note{}).Name() {
 			return Hook{}, errors.New("the event note has no hooks: elrun prints these lines on standard error")

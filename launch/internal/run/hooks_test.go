@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/launch/internal/proc"
 	"github.com/elrun/elrun/launch/spec"
 )
 
@@ -43,6 +45,28 @@ func TestHooksFinish(t *testing.T) {
 	}
 	h.finish(0)
 	text, _ := os.ReadFile(filepath.Join(dir, "pid"))
+	var pid int
+	if _, err := fmt.Sscan(string(text), &pid); err != nil {
+		t.Fatal(err)
+	}
+	for alive(pid) { // until the kernel has ended it
+	}
+}
+
+// What a command leaves behind ends with it.
+func TestHookLeavesNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pid")
+	said := make(chan []byte, 1)
+	err := proc.RunCommand(t.Context(), nil, proc.Command{Script: "sleep 300 & echo $! > " + file + "; echo said >&2", Stderr: func(part []byte) {
+		select {
+		case said <- bytes.Clone(part):
+		default:
+		}
+	}})
+	if err != nil || string(<-said) != "said\n" {
+		t.Fatal(err)
+	}
+	text, _ := os.ReadFile(file)
 	var pid int
 	if _, err := fmt.Sscan(string(text), &pid); err != nil {
 		t.Fatal(err)
