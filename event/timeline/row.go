@@ -251,7 +251,7 @@ func (r *row) parts(n int64, s *event.Step, evaluated time.Duration) (u Uses) {
 		again := min(1, float64(s.Recomputed)/float64(count))
 		u.move(Useful, Recompute, time.Duration(again*float64(u[Useful])))
 	}
-	if s.Began.IsZero() { // an older version, or a loop of the user's own
+	if s.Began.IsZero() { // an older version
 		u[Communicate] = duration(s.CommMS)
 		return u
 	}
