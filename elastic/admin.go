@@ -58,6 +58,16 @@ func (a Admin) Resume() {
 	}
 }
 
+// Joins reports whether this peer is a newcomer, which asks the members of a job to let it in: its launcher has
+// neither named it in a first view nor told it to wait.
+func (a Admin) Joins() bool {
+	if !a.g.made() {
+		return false
+	}
+	s, _ := a.g.current().status.now()
+	return s.phase == outside && !s.paused
+}
+
 // Abort tells a newcomer that there is no job to join, and why: its Next returns an error that wraps
 // ErrNoView. Abort does not block.
 func (a Admin) Abort(why string) {

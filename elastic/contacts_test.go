@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -31,6 +32,13 @@ func TestDeserted(t *testing.T) {
 	}
 	if err := errors.Join(l.take(gone), after(2*desertedAfter)); err != nil {
 		t.Errorf("after a sign of life: %v", err)
+	}
+	l.deserted.first = now.Add(-2 * desertedAfter)
+	if err := l.take(answered{member: Member{ID: "c"}, err: fmt.Errorf("ask c: %w", ErrOutside)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := after(0); !errors.Is(err, ErrNoView) {
+		t.Errorf("after the answer of a newcomer: %v", err)
 	}
 }
 

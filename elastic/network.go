@@ -116,6 +116,10 @@ func (ep Endpoint) keys() member.Keys {
 // its identity was closed.
 var ErrGone = errors.New("no process listens at the peer's addresses")
 
+// ErrOutside means that a peer is no member: it is a newcomer itself, and waits to be let in. An error
+// of a Request may be ErrOutside.
+var ErrOutside = errors.New("the peer is a newcomer itself")
+
 // MaxControl is the longest control message, in bytes.
 const MaxControl = 4 << 20
 

@@ -139,7 +139,7 @@ func (o *offerRounds) take(a answered) error {
 	case a.err == nil && !a.reply.Outside:
 		o.replyAt, o.rounds, o.unheard, o.replied = time.Now(), 0, 0, true
 		o.deserted = desertion{}
-	case a.err == nil || errors.Is(a.err, ErrGone): // another newcomer has answered, or no process listens
+	case a.err == nil || errors.Is(a.err, ErrGone) || errors.Is(a.err, ErrOutside): // another newcomer has answered, or no process listens
 		o.deserted.sign(time.Now())
 	default:
 		o.deserted = desertion{}

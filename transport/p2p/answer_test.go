@@ -10,6 +10,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/protocol"
 
+	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/transport/ticket"
 )
 
@@ -30,6 +31,7 @@ func TestTakeAnswer(t *testing.T) {
 		"used up":          {said(used, "old", "new"), ticket.ErrUsedUp},
 		"unknown":          {said(ticket.Answer{Decision: ticket.Unknown}, "old", "new"), ticket.ErrUnknown},
 		"not yet":          {said(ticket.Answer{Decision: ticket.NotYet}, "old", "new"), errNotYet},
+		"outside":          {said(ticket.Answer{Decision: ticket.Outside}, "old", "new"), elastic.ErrOutside},
 		"nothing":          {ticket.Answer{}, ErrImpostor},
 		"another key":      {said(ticket.Answer{Decision: ticket.In, Signer: signer(2).ID}, "old", "new"), ErrImpostor},
 		"another member":   {said(in, "other", "new"), ErrImpostor},

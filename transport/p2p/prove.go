@@ -36,8 +36,8 @@ func versionError(theirs string) error {
 // Prove proves this host's right to join to a member that does not know this host, and checks that
 // the peer is a member. Afterwards both have introduced each other. Prove retries until ctx ends
 // while the member cannot be reached or cannot decide yet. It fails at once with an error of
-// package ticket if the member refuses, with ErrImpostor if the peer is no member, and with ErrVersion
-// if it has another version of the protocol.
+// package ticket if the member refuses, with elastic.ErrOutside if the peer is a newcomer itself, with
+// ErrImpostor if it is no member, and with ErrVersion if it has another version of the protocol.
 func (h *Host) Prove(ctx context.Context, m elastic.Member, c ticket.Credential) error {
 	id, addrs, err := h.conns.contact(m)
 	if err == nil {
@@ -182,6 +182,8 @@ func takeAnswer(a ticket.Answer, c ticket.Credential, member, self string) error
 		return final{ErrImpostor}
 	case a.Decision == ticket.NotYet:
 		return errNotYet
+	case a.Decision == ticket.Outside:
+		return final{elastic.ErrOutside}
 	}
 	if err := a.Err(time.Now()); err != nil {
 		return final{err}

@@ -197,7 +197,8 @@ const (
 	OtherJob
 	Ended
 	Unknown
-	NotYet // the member cannot decide: it is about to join itself
+	NotYet  // the peer cannot decide: it is in no view yet
+	Outside // the peer cannot decide: it is a newcomer itself
 )
 
 // Answer is the message of a member to a newcomer. Its proof covers the decision and both IDs, so
@@ -239,7 +240,7 @@ func DecodeAnswer(b [AnswerSize]byte) Answer {
 // a claim need no proof, and prove nothing.
 func (a Answer) Of(signers []string, member, newcomer string) bool {
 	if !a.Decision.proved() {
-		return a.Decision >= Kicked && a.Decision <= NotYet
+		return a.Decision >= Kicked && a.Decision <= Outside
 	}
 	if a.Claim < 0 || a.Claim >= len(signers) {
 		return false

@@ -106,7 +106,7 @@ func (ad *admission) grantOf(newcomer elastic.ID) (elastic.Entry, error) {
 		return elastic.Entry{}, errNoClaim
 	}
 	a, e := ad.judge(newcomer, r)
-	if a.Decision == ticket.NotYet || a.Decision == ticket.Unknown { // a grant that this member does not know yet
+	if slices.Contains([]ticket.Decision{ticket.NotYet, ticket.Outside, ticket.Unknown}, a.Decision) { // a grant that this member does not know yet
 		return elastic.Entry{}, errNoClaim
 	}
 	a.Clock = time.Now().Unix()
@@ -126,6 +126,8 @@ func (ad *admission) judge(newcomer elastic.ID, r ticket.Request) (ticket.Answer
 		v = g.View()
 	}
 	switch {
+	case v.Epoch == 0 && g != nil && g.Admin().Joins():
+		return ticket.Answer{Decision: ticket.Outside}, elastic.Entry{}
 	case v.Epoch == 0:
 		return ticket.Answer{Decision: ticket.NotYet}, elastic.Entry{}
 	case r.Name != ticket.NameOf(ad.job):

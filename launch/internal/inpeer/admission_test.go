@@ -3,6 +3,7 @@ package inpeer
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/transport/mem"
 	"github.com/elrun/elrun/transport/p2p"
 	"github.com/elrun/elrun/transport/ticket"
 )
@@ -38,6 +40,40 @@ func TestAnswerWaitsForView(t *testing.T) {
 		time.AfterFunc(time.Second, func() { close(ad.decidable) })
 		if took := answered(time.Minute); took != time.Second {
 			t.Errorf("the answer comes %v after the begin, and the view after 1s", took)
+		}
+	})
+}
+
+// A newcomer that others ask for admission says that it is one, and a peer that its launcher has told to wait does
+// not: it may begin the job.
+func TestAnswerOfNewcomer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := mem.NewNetwork()
+		self := elastic.Member{ID: "self"}
+		g, err := elastic.Join(t.Context(), elastic.Config{Endpoint: network.Endpoint(self), Contacts: func() []elastic.Member { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ad := newAdmission("job")
+		ad.setGroup(g)
+		check := func(want ticket.Decision) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if a := ad.answer(ctx, "other", ticket.Request{Name: ticket.NameOf("job")}); a.Decision != want {
+				t.Errorf("the decision is %v, want %v", a.Decision, want)
+			}
+		}
+		check(ticket.Outside)
+		if !g.Admin().Again() {
+			t.Error("a newcomer does not wait")
+		}
+		check(ticket.NotYet)
+		g.Admin().Resume()
+		synctest.Wait()
+		check(ticket.Outside)
+		if err := errors.Join(g.Close(), network.Close()); err != nil {
+			t.Error(err)
 		}
 	})
 }

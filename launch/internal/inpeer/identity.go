@@ -2,6 +2,7 @@ package inpeer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -48,6 +49,7 @@ type identity struct {
 	disconnected map[elastic.ID]bool   // peers whose connections are dropped or about to be
 	inside       bool                  // all members know this ID
 	proofs       map[elastic.ID]*proof // by member; failed ones are not kept
+	outside      map[elastic.ID]bool   // peers whose last answer to a proof was that they are newcomers
 	lastProven   elastic.ID            // the last member that received the proof
 	learned      time.Time             // when a member was last asked for addresses
 	public       bool                  // this ID is announced on the local network
@@ -68,7 +70,7 @@ const learnPeriod = 2 * time.Second
 
 // newIdentity returns an identity that owns ep.
 func newIdentity(ep elastic.Endpoint, n network, entered func(elastic.View)) *identity {
-	i := &identity{Network: ep.Network, ep: ep, net: n, onView: entered, proofs: make(map[elastic.ID]*proof)}
+	i := &identity{Network: ep.Network, ep: ep, net: n, onView: entered, proofs: make(map[elastic.ID]*proof), outside: make(map[elastic.ID]bool)}
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	return i
 }
@@ -76,8 +78,18 @@ func newIdentity(ep elastic.Endpoint, n network, entered func(elastic.View)) *id
 // endpoint returns the identity as an elastic.Endpoint.
 func (i *identity) endpoint() elastic.Endpoint {
 	ep := i.ep
-	ep.Network, ep.Vouch, ep.Close = i, i.Network.Introduce, i.Close
+	ep.Network, ep.Vouch, ep.Close = i, i.vouch, i.Close
 	return ep
+}
+
+// vouch introduces newcomers that a member has named, without a proof. It implements elastic.Endpoint.Vouch.
+func (i *identity) vouch(newcomers []elastic.Member) error {
+	i.mu.Lock()
+	for _, m := range newcomers {
+		delete(i.outside, m.ID) // it answers from now on
+	}
+	i.mu.Unlock()
+	return i.Network.Introduce(newcomers)
 }
 
 // joinFirstView records that all members know this identity without a proof, and introduces the
@@ -184,6 +196,7 @@ func (i *identity) prove(m elastic.Member, c ticket.Credential) error {
 	defer cancel()
 	err := i.net.Prove(ctx, m, c)
 	i.mu.Lock()
+	i.outside[m.ID] = errors.Is(err, elastic.ErrOutside)
 	// A failed proof may mean that the member's addresses are old: the member that received the
 	// last proof may know newer addresses.
 	by, asks := i.lastProven, false
@@ -243,8 +256,15 @@ func (i *identity) Connect(ctx context.Context, v elastic.View, self int) (trans
 	return i.Network.Connect(ctx, v, self)
 }
 
-// Request implements elastic.Network. It waits for the proof to the receiver.
+// Request implements elastic.Network. It waits for the proof to the receiver, unless the receiver was a newcomer
+// at the last one.
 func (i *identity) Request(ctx context.Context, to elastic.ID, request []byte) (io.ReadCloser, error) {
+	i.mu.Lock()
+	outside := i.outside[to] && !i.inside
+	i.mu.Unlock()
+	if outside {
+		return nil, fmt.Errorf("ask %s: %w", to.Short(), elastic.ErrOutside)
+	}
 	if err := i.wait(ctx, to); err != nil {
 		return nil, err
 	}

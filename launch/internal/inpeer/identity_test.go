@@ -217,6 +217,42 @@ func TestIdentityVouches(t *testing.T) {
 	})
 }
 
+// A request to a newcomer, which waits for its first view before it answers, fails at once from its first answer
+// on, until it takes the proof, until a member vouches for it, or until this identity is in a view.
+func TestRequestToNewcomer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeNet(map[elastic.ID]error{"a": elastic.ErrOutside, "b": elastic.ErrOutside, "c": elastic.ErrOutside})
+		f.pause = time.Minute
+		i := f.identity(nil)
+		within := func(want time.Duration, to elastic.ID, wanted error) {
+			t.Helper()
+			begun := time.Now()
+			if _, err := i.Request(t.Context(), to, nil); !errors.Is(err, wanted) || time.Since(begun) != want {
+				t.Errorf("to %s: %v after %v", to, err, time.Since(begun))
+			}
+		}
+		introduce := func() { _ = i.Introduce(membersOf("a", "b", "c")) }
+		introduce()
+		within(time.Minute, "a", elastic.ErrOutside)
+		synctest.Wait()
+		introduce()
+		within(0, "a", elastic.ErrOutside)
+		f.mu.Lock()
+		f.accept["a"] = nil
+		f.mu.Unlock()
+		<-time.After(time.Minute)
+		synctest.Wait()
+		within(0, "a", nil)
+		within(0, "b", elastic.ErrOutside)
+		_ = i.endpoint().Vouch(membersOf("b"))
+		within(0, "b", nil)
+		within(0, "c", elastic.ErrOutside)
+		_ = i.joinFirstView(membersOf("c"))
+		within(0, "c", nil)
+		_ = i.Close()
+	})
+}
+
 // An identity in a view needs no proof.
 func TestIdentityInView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -255,6 +255,9 @@ func (s *search) ask(ctx context.Context, members []elastic.Member, named bool) 
 		s.work.Go(func() {
 			defer cancel()
 			err := s.i.net.Prove(within, m, s.credential)
+			for errors.Is(err, elastic.ErrOutside) && pause.For(within, redialPeriod) == nil {
+				err = s.i.net.Prove(within, m, s.credential) // it may be a member by then
+			}
 			s.reply(ctx, searchReply{addr: -1, member: m, named: named, err: err})
 		})
 	}
