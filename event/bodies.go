@@ -47,8 +47,8 @@ type Step struct {
 	LR          float64 `json:"lr,omitempty"`           // learning rate, if known
 	SentBytes   int64   `json:"sent_bytes,omitempty"`   // bytes of gradients that this peer sent, if they were compressed
 	RawBytes    int64   `json:"raw_bytes,omitempty"`    // bytes that this peer would have sent without compression
-	// Metrics has the values of elastic.Turn.Report by name, combined over the peers. The event of a
-	// step also has the values of earlier steps without an event.
+	// Metrics has the values of elastic.Turn.Report by name, combined over the peers, or those of an
+	// optim.Teller. The event of a step also has the values of earlier steps without an event.
 	Metrics map[string]float64 `json:"metrics,omitempty"`
 	// OfLost lists the contributions of former members to this step, or to the step before, because
 	// these members may have died before they reported them. At the last step of a job the list

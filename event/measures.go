@@ -25,3 +25,14 @@ type Usage struct {
 
 // Name returns "usage".
 func (Usage) Name() string { return "usage" }
+
+// Link reports the speed of the link from another member, on which all members have agreed by their measurements. Links are
+// measured between three hosts or more. Its receiver emits it when the speed has changed by a fifth, at most every
+// ten seconds.
+type Link struct {
+	From string  `json:"from"` // short ID of the sender
+	MBs  float64 `json:"mb_s"` // in 10^6 bytes a second
+}
+
+// Name returns "link".
+func (Link) Name() string { return "link" }

@@ -21,6 +21,7 @@ import (
 	"github.com/elrun/elrun/trainer/internal/audit"
 	"github.com/elrun/elrun/trainer/internal/laps"
 	"github.com/elrun/elrun/trainer/internal/level"
+	"github.com/elrun/elrun/trainer/optim"
 )
 
 // job is this peer's part in a run: it goes from session to session and tries one step after the
@@ -434,6 +435,9 @@ func (j *job) commit(s *elastic.Session, t *try, got exchanged) error {
 	w.comm, w.try = comm-t.following, now.Sub(t.begun)+t.claimed-t.following
 	last, late := latest(got.reports, s.Rank)
 	w.times, w.rate = j.step.clock.Close(now, w.compute, late), rate
+	if t, ok := j.state.updater.(optim.Teller); ok {
+		w.rate, w.metrics = t.Figures()
+	}
 	w.began = now.Add(-w.times.Total())
 	if last != s.Rank {
 		w.waitFor = s.View.Members[last].ID

@@ -117,6 +117,11 @@ type linkMonitor struct {
 	hysteresis        int64        // percentage by which another order must be better
 	sinceChange       int          // steps since hysteresis changed
 	pendingOrder      *event.Order // order to be logged; nil for none
+	// toldCost and toldAt have what was logged of the links to this peer, and when, by the sender. fresh is set if there
+	// may be more to log.
+	toldCost map[elastic.ID]linkCost
+	toldAt   map[elastic.ID]time.Time
+	fresh    bool
 
 	// Measurements of this peer.
 	meter transport.Meter // nil if this peer measures nothing
@@ -178,9 +183,36 @@ func (l *linkMonitor) set(from, to int, p linkCost) (changed bool) {
 	}
 	l.known[from][to] = p
 	if to == l.self {
-		l.toSelf[l.ids[from]] = p
+		l.toSelf[l.ids[from]], l.fresh = p, true
 	}
 	return true
+}
+
+// toldPeriod is the least time between two reports of a link.
+const toldPeriod = 10 * time.Second
+
+// dueEvents returns what is to be logged of the links to this peer at now: those whose agreed cost has changed by a fifth or more.
+func (l *linkMonitor) dueEvents(now time.Time) (all []event.Link) {
+	if !l.fresh {
+		return nil
+	}
+	l.fresh = false
+	if l.toldCost == nil {
+		l.toldCost, l.toldAt = make(map[elastic.ID]linkCost), make(map[elastic.ID]time.Time)
+	}
+	for from, id := range l.ids {
+		p := l.known[from][l.self]
+		a, b := p.micros(), l.toldCost[id].micros()
+		switch {
+		case p == 0 || 5*max(a, b) < 6*min(a, b):
+		case now.Sub(l.toldAt[id]) < toldPeriod:
+			l.fresh = true
+		default:
+			l.toldCost[id], l.toldAt[id] = p, now
+			all = append(all, event.Link{From: id.Short(), MBs: float64(1<<20) / float64(a)})
+		}
+	}
+	return all
 }
 
 // unknown returns the number of unmeasured links from this peer.

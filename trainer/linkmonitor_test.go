@@ -321,3 +321,36 @@ func TestRestlessLinks(t *testing.T) {
 		t.Error("a margin of a third")
 	}
 }
+
+// The log has each measured link of a peer once, and again when it has changed, but not more often than people can read.
+func TestLinksAreTold(t *testing.T) {
+	w := newWeb(t, separateHosts(4), 4<<20, func(int, int) int64 { return 40_000 })
+	l, now := w.ranks[0], time.Unix(2e9, 0)
+	for range 10 {
+		w.step()
+	}
+	told := l.dueEvents(now)
+	if len(told) != 3 {
+		t.Fatalf("told %+v", told)
+	}
+	for _, n := range told {
+		if n.From == "id0" || n.MBs < 24 || n.MBs > 29 { // a MiB in 40 ms
+			t.Errorf("told %+v", n)
+		}
+	}
+	if again := l.dueEvents(now.Add(time.Hour)); again != nil {
+		t.Errorf("told again: %+v", again)
+	}
+	change := func(p linkCost) { l.set(1, 0, p) }
+	change(linkCostOf(42_000))
+	if small := l.dueEvents(now.Add(time.Hour)); small != nil {
+		t.Errorf("a small change is told: %+v", small)
+	}
+	change(linkCostOf(400_000))
+	if early := l.dueEvents(now.Add(toldPeriod - 1)); early != nil {
+		t.Errorf("told too early: %+v", early)
+	}
+	if late := l.dueEvents(now.Add(toldPeriod)); len(late) != 1 || late[0].From != "id1" || late[0].MBs > 3 {
+		t.Errorf("told %+v", late)
+	}
+}

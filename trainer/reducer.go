@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
@@ -83,6 +84,9 @@ func (r *reducer) start(ctx context.Context, s *elastic.Session, step int64) *re
 		r.emit(s.View.Epoch, step, *l.pendingOrder)
 	}
 	l.pendingOrder = nil
+	for _, n := range l.dueEvents(time.Now()) {
+		r.emit(s.View.Epoch, step, n)
+	}
 	l.probe()
 	o := collective.CallOptions{Order: l.order}
 	if l.slowLinkElsewhere && l.site == nil { // with sites, only one rank of each site is in the ring

@@ -19,6 +19,7 @@ type work struct {
 	began         time.Time     // as in event.Times
 	waitFor       elastic.ID    // the rank that computed last; "" for this one
 	rate          float64       // learning rate; 0 if unknown
+	metrics       map[string]float64
 	predicted     time.Duration // expected computing time; 0 if unknown
 
 	recomputed, stolen   int     // microbatches computed a second time, and taken from others
@@ -149,10 +150,10 @@ func (r *reporter) report(o outcome, mine share, own work, lost []event.Contribu
 	}
 	// Measurements exist only for the last step that this peer has contributed to.
 	var times event.Times
-	rate := 0.0
+	rate, metrics := 0.0, map[string]float64(nil)
 	if own.step == o.Step && mine.Peer != "" {
 		rep.Recomputed, rep.Compute, rep.Comm, rep.Total = own.recomputed, own.compute, own.comm, own.times.Total()
-		times, rate = own.parts(), own.rate
+		times, rate, metrics = own.parts(), own.rate, own.metrics
 		rep.Predicted, rep.Stolen = own.predicted, own.stolen
 		rep.GradNorm, rep.NoiseScale = own.gradNorm, own.noiseScale
 		rep.Sent, rep.Raw = own.sent, own.raw
@@ -166,7 +167,7 @@ func (r *reporter) report(o outcome, mine share, own work, lost []event.Contribu
 		Attempt: int(rep.Attempt), Microbatches: ranges, ShareSamples: rep.ShareSamples, Samples: rep.Samples, Loss: rep.Loss,
 		Digest: rep.Digest, Recomputed: rep.Recomputed, Stolen: rep.Stolen, Of: rep.Of, OfLost: lost,
 		ComputeMS: milliseconds(rep.Compute), CommMS: milliseconds(rep.Comm), StepMS: milliseconds(rep.Total),
-		Times: times, LR: rate,
+		Times: times, LR: rate, Metrics: metrics,
 		PredictedMS: milliseconds(rep.Predicted), GradNorm: rep.GradNorm, NoiseScale: rep.NoiseScale,
 		SentBytes: rep.Sent, RawBytes: rep.Raw,
 	})

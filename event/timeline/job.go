@@ -174,6 +174,11 @@ func (j *Job) reported(r *row, e *event.Event, at instant) {
 		r.use(b, at)
 	case event.Path:
 		r.reach(b)
+	case event.Link:
+		if r.links == nil || len(r.links) >= maxMembers {
+			r.links = make(map[string]float64)
+		}
+		r.links[clip(b.From)] = max(0, finite(b.MBs))
 	case event.Order:
 		j.order = slices.Clone(b.Order[:min(len(b.Order), maxMembers)])
 	case event.Growth:

@@ -91,7 +91,7 @@ func TestNames(t *testing.T) {
 		"batch shares ring counts peers former goodput stall quorum series evals checkpoints saved saved_ms messages done coverage lacks " +
 		"peer.id peer.ids peer.index peer.launcher peer.host peer.machine peer.site peer.pid peer.rank peer.state peer.heard peer.begin peer.end " +
 		"peer.uses peer.parked_ms peer.waited_for peer.share peer.samples_per_s peer.steps peer.samples peer.last_step peer.lengths peer.length_ms " +
-		"peer.path peer.cpu peer.cpu_s peer.rss peer.sent peer.received peer.exit peer.cause peer.reason " +
+		"peer.path peer.links peer.cpu peer.cpu_s peer.rss peer.sent peer.received peer.exit peer.cause peer.reason " +
 		"view.epoch view.time view.reason view.members view.joined view.left view.lost view.cost_ms view.recomputed " +
 		"goodput.ratio goodput.peers goodput.wall_ms goodput.peer_ms goodput.uses goodput.straggler " +
 		"point.first point.last point.time point.members point.loss point.samples point.samples_per_s point.step_ms point.slow_ms point.uses"
@@ -452,6 +452,8 @@ func draw(t *rapid.T) event.Body {
 		x := ms.Draw(t, "loss")
 		return event.Eval{MS: ms.Draw(t, "ms"), Loss: &x}
 	case 11:
+		return event.Link{From: "b", MBs: ms.Draw(t, "speed")}
+	case 18:
 		return event.Usage{CPUS: ms.Draw(t, "cpu"), Sent: map[string]int64{"shm": 1}}
 	case 12:
 		return event.Resync{Who: id.Draw(t, "who"), MS: ms.Draw(t, "ms")}

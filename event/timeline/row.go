@@ -84,8 +84,9 @@ type row struct {
 	steps    int64
 	samples  int64
 	lengths  Histogram
-	length   time.Duration     // of all steps
-	paths    map[string]string // kinds of the paths to others, by ID
+	length   time.Duration      // of all steps
+	paths    map[string]string  // kinds of the paths to others, by ID
+	links    map[string]float64 // speeds of the links to it in MB/s, by the sender
 	usage    event.Usage
 	usageAt  instant
 	cpu      float64 // processors in use, by the last two usages

@@ -87,6 +87,9 @@ type Peer struct {
 	LengthMS float64   `json:"length_ms"`
 	Path     string    `json:"path,omitempty"` // kinds of its paths to other members, as in "direct,shm"
 
+	// Links has the speeds of the measured links to it in MB/s, by the short IDs of the senders.
+	Links map[string]float64 `json:"links,omitempty"`
+
 	CPU      float64          `json:"cpu,omitempty"` // processors in use
 	CPUS     float64          `json:"cpu_s,omitempty"`
 	RSS      int64            `json:"rss,omitempty"`
@@ -186,7 +189,7 @@ func (j *Job) Snapshot() Snapshot {
 		s.Recent = append(s.Recent, v)
 		s.Epoch = v.Epoch
 	}
-	s.Progress = j.progress()
+	s.Progress = j.Progress()
 	for _, r := range j.peers.rows {
 		if r.listed && !r.heard {
 			s.Lacks.Unheard++
@@ -206,8 +209,8 @@ func cloneOf[T any](p *T) *T {
 	return &x
 }
 
-// progress returns how far the job is.
-func (j *Job) progress() Progress {
+// Progress returns how far the job is, as Snapshot has it. It shares no memory with the Job.
+func (j *Job) Progress() Progress {
 	samples, perS, left := j.pace.Speed(j.latest.time())
 	p := Progress{Step: j.pace.Step, Of: cmp.Or(j.pace.Of, j.about.Steps), Loss: j.pace.Loss,
 		SamplesPerS: finite(samples), StepsPerS: finite(perS), LeftMS: milliseconds(left),
@@ -231,6 +234,7 @@ func (j *Job) peer(r *row) Peer {
 		Exit: cloneOf(r.exit), Cause: r.cause, Reason: r.reason}
 	p.Lengths, p.LengthMS = r.lengths, milliseconds(r.length)
 	p.Path = strings.Join(slices.Compact(slices.Sorted(maps.Values(r.paths))), ",")
+	p.Links = maps.Clone(r.links)
 	if len(r.ids) > 1 {
 		p.IDs = slices.Clone(r.ids)
 	}

@@ -151,6 +151,7 @@ class Job:
         self._weighs: bool | None = None  # whether calls of backward have a weight; None before the first
         self._strange = ""  # the samples of a loss that is not finite
         self._applying = False  # the loop updates the parameters
+        self._rate = 0.0
         self._stepped = False  # an optimizer was called since the last mean
         # A GradScaler may leave out a call, and old versions of torch do not tell of calls.
         optimizers = [s for s in state if hasattr(s, "register_step_post_hook")]
@@ -462,7 +463,16 @@ class Job:
                     stacklevel=3,
                 )
             self._applying, self._updated = False, self.step
-            self._link.send(_link.APPLIED)
+            told = {"rate": self._rate, "metrics": {name: x for name, x in self.means.items() if math.isfinite(x)}}
+            self._link.send(_link.APPLIED, payload=json.dumps(told).encode())
+
+    def _learning_rate(self) -> float:
+        """The learning rate of the first group of the first optimizer; 0 if it is unknown."""
+        for s in self.state:
+            for group in getattr(s, "param_groups", ()):
+                rate = float(group.get("lr", 0))
+                return rate if math.isfinite(rate) else 0
+        return 0
 
     def backward(
         self,
@@ -613,7 +623,7 @@ class Job:
 
     def _mean(self) -> None:
         """The gradients are the mean of the step: updates the buffers. The loop updates the parameters."""
-        self._applying = True
+        self._applying, self._rate = True, self._learning_rate()  # before the loop's scheduler changes it
         with torch.no_grad():
             for s in self._buffers:
                 s.data.add_(s.grad.round() if s.integer else s.grad)

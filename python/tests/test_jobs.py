@@ -98,6 +98,17 @@ def test_exact_like_alone(alone: str) -> None:
     assert ends(out) == [alone] * 2, out
 
 
+def test_events_have_rates_and_means(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    p = start("--epochs", "1", n=1, extra=("--events", str(log)))
+    out = finish(p)
+    assert p.returncode == 0, out
+    steps = [e for e in map(json.loads, log.read_text().splitlines()) if e["event"] == "step"]
+    assert len(steps) == 8
+    assert steps[0]["lr"] == 0.01 and 0 < steps[-1]["lr"] < 0.01, steps
+    assert all(0 <= e["metrics"]["right"] <= 1 for e in steps), steps
+
+
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_kills_and_joins(alone: str, tmp_path: Path, seed: int, exact: bool) -> None:

@@ -18,6 +18,14 @@ type Updater interface {
 	Load(state []byte) error
 }
 
+// Teller is an Updater that knows figures of a step for the event log.
+type Teller interface {
+	Updater
+	// Figures returns the learning rate of the step for which Apply was called last, 0 if it is unknown, and other figures
+	// by name. Each call of Apply makes a new map, which nobody changes afterwards.
+	Figures() (rate float64, metrics map[string]float64)
+}
+
 // Commit describes a step that is being committed, alike at all peers.
 type Commit struct {
 	Step    int64   // from 1

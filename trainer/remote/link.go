@@ -21,7 +21,7 @@ const (
 	kindWork                    // sidecar: a the step, payload the samples by microbatch
 	kindDone                    // program: a the wait for samples not foreseen, in us, or -1 if out of memory; b the sum of the losses; payload their weight as float64, if any
 	kindApply                   // sidecar: a the step, payload the JSON of optim.Commit
-	kindApplied                 // program
+	kindApplied                 // program: payload the JSON of figures, or nothing
 	kindSave                    // sidecar
 	kindBlob                    // program: payload the state
 	kindLoad                    // sidecar: payload the state

@@ -90,6 +90,36 @@ type program struct {
 	result *trainer.Result
 	kept   int64 // step of the kept parameters; 0 for none
 	point  evaluations
+	told   figures // of the last step
+}
+
+// figures is what the program tells of a step with APPLIED, for the event log.
+type figures struct {
+	Rate    float64            `json:"rate"`
+	Metrics map[string]float64 `json:"metrics"`
+}
+
+// Bounds of figures: their number, and the bytes of a name.
+const maxFigures, maxFigureName = 64, 128
+
+// decode decodes the payload of APPLIED, which may be empty.
+func (f *figures) decode(payload []byte) error {
+	*f = figures{}
+	if len(payload) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(payload, f); err != nil {
+		return fmt.Errorf("the program sent no valid figures with APPLIED: %w", err)
+	}
+	if len(f.Metrics) > maxFigures {
+		return fmt.Errorf("the program sent %d figures with APPLIED, want at most %d", len(f.Metrics), maxFigures)
+	}
+	for name := range f.Metrics {
+		if len(name) > maxFigureName {
+			return fmt.Errorf("the program sent a figure %.40q..., want a name of at most %d bytes", name, maxFigureName)
+		}
+	}
+	return nil
 }
 
 // serve joins the group and trains. It takes part until the end of the job.
@@ -201,8 +231,16 @@ func (p *program) Apply(c optim.Commit, _ [][]float32) error {
 	if err != nil {
 		return fmt.Errorf("describe step %d: %w", c.Step, err)
 	}
-	_, err = p.link.ask(p.ctx, frame{kind: kindApply, a: c.Step, payload: news}, kindApplied)
-	return err
+	f, err := p.link.ask(p.ctx, frame{kind: kindApply, a: c.Step, payload: news}, kindApplied)
+	if err != nil {
+		return err
+	}
+	return p.told.decode(f.payload)
+}
+
+// Figures implements optim.Teller.
+func (p *program) Figures() (rate float64, metrics map[string]float64) {
+	return p.told.Rate, p.told.Metrics
 }
 
 // Save implements optim.Updater.

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/kernel"
 	"github.com/elrun/elrun/testing/cluster"
 	"github.com/elrun/elrun/testing/simnet"
@@ -47,6 +48,7 @@ type script struct {
 	dies      func(asked int)        // called before each question of an evaluation, with its number from 0
 	told      string                 // text that the launcher gets
 	weighs    bool                   // samples have weights, and some calls none
+	figures   string                 // payload of APPLIED
 	fail      string                 // sent with the answer to the next WORK, in place of the loss
 }
 
@@ -135,7 +137,7 @@ func (s *script) run() {
 					s.grads[i][j] = float32(math.NaN()) // a program may leave anything there
 				}
 			}
-			err = s.send(remote.Message{Kind: remote.Applied})
+			err = s.send(remote.Message{Kind: remote.Applied, Payload: []byte(s.figures)})
 		case remote.Save:
 			err = s.send(remote.Message{Kind: remote.Blob, Payload: slices.Concat(kernel.Bytes(s.momenta[0]), kernel.Bytes(s.momenta[1]))})
 		case remote.Load:
@@ -590,6 +592,57 @@ func TestABusyProgramKeepsItsPlace(t *testing.T) {
 			if out := all[1].last.Class != ""; out != (!says && kind == remote.Work) {
 				t.Errorf("%v, says %t: ended with %+v", kind, says, all[1].last)
 			}
+		}
+	}
+}
+
+// steps keeps the step events.
+type steps struct {
+	mu  sync.Mutex
+	all []event.Step
+}
+
+func (s *steps) Emit(e event.Event) {
+	if b, ok := e.Body.(event.Step); ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.all = append(s.all, b)
+	}
+}
+
+// The event of a step has what the program tells of it. What cannot be its figures ends the training with an error.
+func TestFiguresOfSteps(t *testing.T) {
+	for figures, want := range map[string]string{
+		"":                                    "",
+		`{"rate":0.25,"metrics":{"right":3}}`: "",
+		`{"rate":`:                            "no valid figures",
+		`{"metrics":{"` + strings.Repeat("x", 200) + `":1}}`: "at most 128 bytes",
+	} {
+		s := newScript(t, false)
+		s.figures = figures
+		sidecar, program := net.Pipe()
+		s.conn = program
+		done := make(chan struct{})
+		go func() { s.run(); close(done) }()
+		network, log := simnet.New(simnet.Config{}), &steps{}
+		open := func(ctx context.Context) (*elastic.Group, error) {
+			return elastic.Join(ctx, elastic.Config{Endpoint: network.Endpoint(elastic.Member{ID: "alone"}), Peers: []elastic.Member{{ID: "alone"}}, Sink: log})
+		}
+		err := remote.Serve(t.Context(), sidecar, s.memory, remote.Peer{Open: open})
+		<-done
+		_ = sidecar.Close() // ends the goroutine that reads
+		if err := network.Close(); err != nil {
+			t.Error(err)
+		}
+		switch {
+		case want != "":
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: error %v, want %q", figures, err, want)
+			}
+		case err != nil || len(log.all) == 0:
+			t.Errorf("%s: %d steps, %v", figures, len(log.all), err)
+		case figures != "" && (log.all[0].LR != 0.25 || log.all[0].Metrics["right"] != 3), figures == "" && (log.all[0].LR != 0 || log.all[0].Metrics != nil):
+			t.Errorf("%s: the step has %v and %v", figures, log.all[0].LR, log.all[0].Metrics)
 		}
 	}
 }
