@@ -198,3 +198,20 @@ func ExampleParseHook() {
 	fmt.Println(h.Events, h.Command, err)
 	// Output: [lost stall] mail -s training me@example.com <nil>
 }
+
+// A program that follows a job prints a line each second, until the job ends.
+func ExampleJob_Watch() {
+	ctx := context.Background()
+	job, err := launch.Find(ctx, "")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for s, err := range job.Watch(ctx) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Printf("step %d of %d, %d peers: %s\n", s.Step, s.Of, len(s.Peers), s.Goodput.Line())
+	}
+}

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/elrun/elrun/event/timeline"
@@ -54,10 +55,15 @@ func (j *Job) Status(ctx context.Context) (Status, error) { return j.at.Status(c
 // Paths is Status with the paths of the data from each peer on this host to the other peers.
 func (j *Job) Paths(ctx context.Context) (Status, error) { return j.at.Paths(ctx) }
 
-// Snapshot returns what the elrun processes of the job on this host know of it: peers, views, series of figures, and
-// what the time of the peers was used for. Peers of other elruns are in it without their own figures. It is an
-// error if no elrun of the job runs here.
+// Snapshot returns what is known of the job: peers, views, series of figures, and what the time of the peers was used
+// for. The elrun processes of the job on this host tell it; they ask those of the other members, and leave out
+// what these do not answer within 1 s. It is an error if no elrun of the job runs here.
 func (j *Job) Snapshot(ctx context.Context) (timeline.Snapshot, error) { return j.at.Snapshot(ctx) }
+
+// Watch returns a sequence of snapshots, one a second. It ends with an error when ctx ends, or the last elrun of the job
+// on this host does. While it runs, the figures of other hosts are at most about two seconds old. A job that
+// nobody watches collects none. The caller must not change a snapshot, as the next one shares its memory.
+func (j *Job) Watch(ctx context.Context) iter.Seq2[timeline.Snapshot, error] { return j.at.Watch(ctx) }
 
 // Scale asks the elrun process that started the job's peers on this host to change their number to
 // n: it starts peers or asks some to leave. It returns a description of the action for people. If

@@ -21,6 +21,7 @@ type k8sCommand struct {
 	CPU       string         `name:"cpu" default:"1" placeholder:"Q" help:"Cores that each pod asks for, as in 500m or 2 (${default})."`
 	Memory    string         `default:"1Gi" placeholder:"Q" help:"Memory that each pod asks for, and gets at most (${default})."`
 	Grace     *time.Duration `placeholder:"D" help:"How long a pod that has to end may take to leave the job and to save a checkpoint (default: 50s); Kubernetes kills it 10 s later."`
+	Metrics   bool           `help:"Serve the figures of the job to Prometheus, at the port metrics of each pod."`
 	Queue     string         `placeholder:"QUEUE" help:"LocalQueue of Kueue that decides when the job may start."`
 	Program   []string       `arg:"" passthrough:"all" help:"Program in the image, and its arguments."`
 }
@@ -32,7 +33,7 @@ func (k *k8sCommand) Validate() error { return checkGrace(k.Grace) }
 // the same flags differ in the Secret: apply only one of them.
 func (k *k8sCommand) Run(t *terminal) error {
 	spec := k8s.Spec{Name: k.Name, Namespace: k.Namespace, Image: k.Image, Peers: int(k.Peers), MinPeers: k.MinPeers, MaxPeers: k.Max,
-		CPU: k.CPU, Memory: k.Memory, Queue: k.Queue, Program: k.Program}
+		CPU: k.CPU, Memory: k.Memory, Queue: k.Queue, Metrics: k.Metrics, Program: k.Program}
 	if k.Grace != nil {
 		spec.Grace = *k.Grace
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/private"
 )
 
@@ -22,9 +23,12 @@ type Output struct {
 	Events io.Writer // gets the events of all peers, one JSON object a line; nil for none
 	// HideArgs leaves the arguments of the program out of the events, as they may have passwords.
 	HideArgs bool
-	Hooks    []Hook // run at events
-	Metrics  string // HOST:PORT at which the metrics of the job are served for Prometheus; "" for none
-	LogDir   string // gets a file INDEX.log for each peer in addition to the output; "" for none
+	// Sink gets the events of all peers, and those of the elrun process, as in event.Slog; nil for none. Emit must not block.
+	Sink    event.Sink
+	Hooks   []Hook // run at events
+	Metrics string // HOST:PORT at which the metrics of the job are served for Prometheus; "" for none
+	Scalars string // folder that gets the figures of each step, for TensorBoard and as steps.csv; "" for none
+	LogDir  string // gets a file INDEX.log for each peer in addition to the output; "" for none
 }
 
 // check returns an error for an option with an invalid value.

@@ -51,7 +51,7 @@ type Balanced struct {
 }
 
 // MemberStatus is one peer of a Status. If the peer is on another host, or did not answer, the
-// fields have only the values that other members report.
+// fields have only what other members and its elrun tell of it.
 type MemberStatus struct {
 	ID        string  `json:"id"`                 // short
 	Index     int     `json:"index"`              // local index at its launcher, -1 if unknown

@@ -18,6 +18,8 @@ const (
 	// ReadyPort is the port of the readiness probe: a pod accepts connections while its peer is a
 	// member. Only ready pods count for the disruption budget.
 	ReadyPort = 7474
+	// MetricsPort is the port of the metrics.
+	MetricsPort = 9464
 	// defaultGrace is the default grace period of elrun with --discover. Kubernetes gives a pod
 	// graceMargin more time to terminate, so that elrun ends the peers before Kubernetes kills the
 	// pod.
@@ -31,13 +33,14 @@ var manifestText string
 
 // manifest is the data of the template.
 type manifest struct {
-	Spec                     // with its defaults
-	Key             string   // admits pods to the job
-	Command         []string // of the container
-	Budget          int      // pods that remain while nodes are drained
-	Seconds         int      // from SIGTERM to SIGKILL
-	Port, ReadyPort int
-	KeyFolder       string
+	Spec               // with its defaults
+	Key       string   // admits pods to the job
+	Command   []string // of the container
+	Budget    int      // pods that remain while nodes are drained
+	Seconds   int      // from SIGTERM to SIGKILL
+	KeyFolder string
+
+	Port, ReadyPort, MetricsPort int
 }
 
 // Manifest returns the manifest as YAML. The key admits pods to the job; it is only in the
@@ -46,7 +49,7 @@ func (s *Spec) Manifest(key string) ([]byte, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	m := manifest{Spec: *s, Key: key, Command: s.command(), Budget: s.Peers / 2, Port: Port, ReadyPort: ReadyPort, KeyFolder: keyFolder,
+	m := manifest{Spec: *s, Key: key, Command: s.command(), Budget: s.Peers / 2, Port: Port, ReadyPort: ReadyPort, MetricsPort: MetricsPort, KeyFolder: keyFolder,
 		Seconds: int(math.Ceil((cmp.Or(s.Grace, defaultGrace) + graceMargin).Seconds()))}
 	m.MinPeers, m.MaxPeers = cmp.Or(s.MinPeers, 1), cmp.Or(s.MaxPeers, s.Peers)
 	// The template quotes texts as Go does (%q): each escape of Go means the same in YAML, and
@@ -71,6 +74,9 @@ func (s *Spec) command() []string {
 		"--ready-port", strconv.Itoa(ReadyPort), "--listen", "$(POD_IP)", "--min-peers", strconv.Itoa(cmp.Or(s.MinPeers, 1))}
 	if s.Grace != 0 {
 		command = append(command, "--grace", s.Grace.String())
+	}
+	if s.Metrics {
+		command = append(command, "--metrics", fmt.Sprintf(":%d", MetricsPort))
 	}
 	command = append(command, "--")
 	for _, word := range s.Program {

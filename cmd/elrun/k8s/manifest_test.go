@@ -307,3 +307,20 @@ func FuzzManifest(f *testing.F) {
 		}
 	})
 }
+
+// With metrics each pod serves them, and Prometheus finds the port.
+func TestManifestMetrics(t *testing.T) {
+	s := good()
+	pod := []any{"spec", "template"}
+	for _, metrics := range []bool{false, true} {
+		s.Metrics = metrics
+		all := made(t, s)
+		want := map[bool][]any{false: {nil, nil, nil, false}, true: {"true", "9464", MetricsPort, true}}[metrics]
+		path{"Job", slices.Concat(pod, []any{"metadata", "annotations", "prometheus.io/scrape"}), want[0]}.check(t, all)
+		path{"Job", slices.Concat(pod, []any{"metadata", "annotations", "prometheus.io/port"}), want[1]}.check(t, all)
+		path{"Job", slices.Concat(pod, []any{"spec", "containers", 0, "ports", 1, "containerPort"}), want[2]}.check(t, all)
+		if has := slices.Contains(s.command(), ":9464"); has != want[3] {
+			t.Errorf("metrics %v: the command is %q", metrics, s.command())
+		}
+	}
+}

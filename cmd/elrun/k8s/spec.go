@@ -26,6 +26,8 @@ type Spec struct {
 	// kills the pod 10 s later.
 	Grace time.Duration
 	Queue string // Kueue's LocalQueue; "" without Kueue
+	// Metrics lets each pod serve the figures of the job to Prometheus, at MetricsPort.
+	Metrics bool
 
 	Program []string // the program and its arguments
 }

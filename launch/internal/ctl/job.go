@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/internal/wire"
@@ -75,28 +77,50 @@ func (j *Job) status(ctx context.Context, paths bool) (spec.Status, error) {
 	s := MergeStatus(reports)
 	if m, err := j.Snapshot(ctx); err == nil { // without an elrun nobody knows
 		s.Goodput, s.Stragglers = &m.Goodput, m.Stragglers()
+		fill(s.Members, m.Peers)
 	}
 	return s, nil
 }
 
+// fill completes members of other hosts by what their launchers know of them.
+func fill(members []spec.MemberStatus, known []timeline.Peer) {
+	for i := range members {
+		m := &members[i]
+		at := slices.IndexFunc(known, func(p timeline.Peer) bool { return p.ID == m.ID && p.Heard })
+		if at < 0 || m.State != spec.StateUnknown {
+			continue
+		}
+		p := known[at]
+		m.Index, m.State, m.Share, m.Speed, m.Path = p.Index, p.State, p.Share, p.SamplesPerS, p.Path
+		l := p.Last
+		m.ComputeMS, m.CommMS, m.StepMS, m.PredictedMS = l.ComputeMS, l.WaitMS+l.ReduceMS+l.CommitMS, l.StepMS, l.PredictedMS
+	}
+}
+
 // Snapshot returns what the launchers on this host know of the job.
 func (j *Job) Snapshot(ctx context.Context) (timeline.Snapshot, error) {
-	all, err := ListSockets()
-	if err != nil {
-		return timeline.Snapshot{}, fmt.Errorf("launch: list the elruns of job %s: %w", j.name, err)
-	}
-	all = slices.DeleteFunc(all, func(n SocketName) bool { return n.Job != j.name || !n.isLauncher() })
-	replies, err := askAll(ctx, all, wire.Request{Request: "watch"})
-	var known []timeline.Snapshot
-	for _, r := range replies {
-		if r.Snapshot != nil {
-			known = append(known, *r.Snapshot)
+	return (&watch{job: j.name}).next(ctx)
+}
+
+// Watch is launch.Job.Watch.
+func (j *Job) Watch(ctx context.Context) iter.Seq2[timeline.Snapshot, error] {
+	return func(yield func(timeline.Snapshot, error) bool) {
+		w := watch{job: j.name}
+		tick := time.NewTicker(watchPeriod)
+		defer tick.Stop()
+		for {
+			s, err := w.next(ctx)
+			if !yield(s, err) || err != nil {
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				yield(timeline.Snapshot{}, fmt.Errorf("launch: watch job %s: %w", j.name, context.Cause(ctx)))
+				return
+			}
 		}
 	}
-	if len(known) == 0 {
-		return timeline.Snapshot{}, fmt.Errorf("launch: job %s: %w; elrun status shows what its peers know", j.name, cmp.Or(err, errNoLauncher))
-	}
-	return timeline.Merge(known...), nil
 }
 
 // errNoStatus reports answers that are none to the question.
@@ -253,7 +277,9 @@ func Jobs(ctx context.Context) ([]spec.Status, error) {
 // askStatus asks all peers at once for their reports. It returns the reports, and the first error
 // of the other peers.
 func askStatus(ctx context.Context, peers []SocketName, paths bool) ([]spec.Status, error) {
-	replies, err := askAll(ctx, peers, wire.Request{Request: "status", Paths: paths})
+	replies, err := askAll(peers, func(n SocketName) (wire.Reply, error) {
+		return Ask(ctx, n, wire.Request{Request: "status", Paths: paths})
+	})
 	var reports []spec.Status
 	for i, r := range replies {
 		if r.Status != nil {
@@ -264,13 +290,13 @@ func askStatus(ctx context.Context, peers []SocketName, paths bool) ([]spec.Stat
 	return reports, err
 }
 
-// askAll makes a request at several control sockets at once. It returns the reply of each, empty where there is
-// none, and the first error.
-func askAll(ctx context.Context, at []SocketName, what wire.Request) ([]wire.Reply, error) {
+// askAll calls ask for several control sockets at once. It returns the reply of each, empty where there is none, and the
+// first error.
+func askAll(at []SocketName, ask func(SocketName) (wire.Reply, error)) ([]wire.Reply, error) {
 	replies, errs := make([]wire.Reply, len(at)), make([]error, len(at))
 	var work sync.WaitGroup
 	for i, n := range at {
-		work.Go(func() { replies[i], errs[i] = Ask(ctx, n, what) })
+		work.Go(func() { replies[i], errs[i] = ask(n) })
 	}
 	work.Wait()
 	return replies, cmp.Or(errs...)

@@ -38,6 +38,8 @@ type identity struct {
 	ep              elastic.Endpoint
 	net             network
 	onView          func(elastic.View) // called with each view before the view is connected
+	// onFigures answers requests of members for figures, without their first byte; nil refuses them.
+	onFigures func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -269,6 +271,25 @@ func (i *identity) Request(ctx context.Context, to elastic.ID, request []byte) (
 		return nil, err
 	}
 	return i.Network.Request(ctx, to, request)
+}
+
+// Serve implements elastic.Network. Requests for figures do not concern the group.
+func (i *identity) Serve(answer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) {
+	i.Network.Serve(func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error {
+		if i.onFigures != nil && len(request) > 0 && request[0] == figuresRequest {
+			return i.onFigures(ctx, from, request[1:], w)
+		}
+		return answer(ctx, from, request, w)
+	})
+}
+
+// run runs f in a goroutine, for which Close waits; Close ends the context of f.
+func (i *identity) run(f func(context.Context)) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.closed {
+		i.work.Go(func() { f(i.ctx) })
+	}
 }
 
 // Close removes the identity from the network and waits for its goroutines.

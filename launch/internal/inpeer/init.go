@@ -49,6 +49,7 @@ func initialize(ctx context.Context, s *Sidecar, first func(ctx context.Context,
 	stop := context.AfterFunc(a.LauncherGone, func() { cancel(ErrLauncher) })
 	defer stop()
 	p := &peer{a: a, env: env, sidecar: s, admission: newAdmission(env.Job), passes: newPasses()}
+	p.inquiries.post = func(m wire.Message) { a.Post(m, wire.Transient) }
 	a.watchFound(p.found.add)
 	if first != nil {
 		if err := first(ctx, a); err != nil {
@@ -95,9 +96,8 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	if noControl != nil {
 		p.a.Post(wire.Message{Note: noteOf(noControl)}, wire.History)
 	}
-	if p.order.Logged {
-		closers = append([]io.Closer{p.meter()}, closers...)
-	}
+	p.usage = (&usageMeter{}).start(p.order.Logged, p.emitUsage)
+	closers = append([]io.Closer{p.usage}, closers...)
 	cfg.Closers = closers
 	// Started passes deaths and orders that arrived early to the group.
 	cfg.Started = func(g *elastic.Group) { // called before all peers have joined

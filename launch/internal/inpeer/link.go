@@ -314,6 +314,13 @@ func (l *Link) dispatch(m wire.Message) {
 	switch {
 	case m.Start != nil || m.Abort != "" || m.Finished || m.Again || m.Pass != nil:
 		l.deliverOrder(m)
+	case m.Inquiry != nil || m.Figures != nil || m.Meter: // without a group there is nobody to ask
+		l.mu.Lock()
+		order := l.onOrder
+		l.mu.Unlock()
+		if order != nil {
+			order(m)
+		}
 	case m.Scaled != nil:
 		// The reader never blocks: it replaces an answer that nobody has taken.
 		select {
@@ -391,7 +398,7 @@ func (l *Link) lastMoved() time.Time {
 // launcher does not read.
 func classOf(b event.Body) wire.Class {
 	switch b.(type) {
-	case event.Step, event.Stall, event.Path, event.Shares, event.Order, event.Usage:
+	case event.Step, event.Stall, event.Path, event.Shares, event.Order, event.Usage, event.Link:
 		return wire.Telemetry
 	case event.Done, event.Complete, event.Leave, event.Mistake, event.Refused, event.Quorum:
 		return wire.Result

@@ -39,6 +39,8 @@ type peer struct {
 	openAsked map[elastic.ID]bool // members that were asked to listen on the network
 
 	admission *admission
+	inquiries inquiries // for figures of other launchers
+	usage     *usageMeter
 	passes    passes         // for new identities
 	local     *ticket.Ticket // for joining on this host; guarded by issuing
 
@@ -72,6 +74,7 @@ func (p *peer) open(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.p2pHost, p.id = host, newIdentity(host.Endpoint(self), host, p.onConnect)
+	p.id.onFigures = p.serveFigures
 	if p.public {
 		p.id.discover(p.found.add, p.undiscovered)
 	}
@@ -298,6 +301,15 @@ func (p *peer) handleOrder(g *elastic.Group, m wire.Message) {
 	switch {
 	case m.Pass != nil:
 		p.passes.put(*m.Pass)
+	case m.Inquiry != nil:
+		p.mu.Lock()
+		id := p.id
+		p.mu.Unlock()
+		id.run(func(ctx context.Context) { p.inquiries.ask(ctx, *m.Inquiry, id.Request) })
+	case m.Figures != nil:
+		p.inquiries.answered(*m.Figures)
+	case m.Meter:
+		p.usage.ask()
 	case m.Finished:
 		g.Admin().Finished()
 	case m.Abort != "":

@@ -14,30 +14,60 @@ import (
 // usagePeriod is the time between two events of what a process uses.
 const usagePeriod = 5 * time.Second
 
-// usageMeter emits what the process of a peer uses, until Close. A job whose events nobody reads has none.
+// usageTerm is the time for which a peer that is asked once emits what it uses.
+const usageTerm = 3 * usagePeriod
+
+// usageMeter emits what the process of a peer uses, until Close: all the time if somebody logs it, and else for a
+// while after each request.
 type usageMeter struct {
-	stop context.CancelFunc
-	work sync.WaitGroup
+	asked chan struct{} // capacity 1
+	stop  context.CancelFunc
+	work  sync.WaitGroup
 }
 
-// meter starts the meter of a peer.
-func (p *peer) meter() *usageMeter {
+// start starts a new meter, which calls emit.
+func (u *usageMeter) start(always bool, emit func()) *usageMeter {
 	ctx, stop := context.WithCancel(context.Background())
-	u := &usageMeter{stop: stop}
-	u.work.Go(func() {
-		tick := time.NewTicker(usagePeriod)
-		defer tick.Stop()
-		for {
-			p.emitUsage()
-			select {
-			case <-tick.C:
-			case <-ctx.Done():
-				p.emitUsage() // the totals
-				return
-			}
-		}
-	})
+	u.asked, u.stop = make(chan struct{}, 1), stop
+	u.work.Go(func() { u.run(ctx, always, emit) })
 	return u
+}
+
+// run does the work of a meter until ctx ends.
+func (u *usageMeter) run(ctx context.Context, always bool, emit func()) {
+	var until time.Time      // when nobody wants the figures any more
+	var due <-chan time.Time // nil while nobody wants them
+	if always {
+		due = time.After(0)
+	}
+	for {
+		select {
+		case <-u.asked:
+			until = time.Now().Add(usageTerm)
+			if due == nil {
+				due = time.After(0)
+			}
+		case <-due:
+			emit()
+			due = nil
+			if always || time.Now().Before(until) {
+				due = time.After(usagePeriod)
+			}
+		case <-ctx.Done():
+			if due != nil {
+				emit() // the totals
+			}
+			return
+		}
+	}
+}
+
+// ask asks for what the process uses, for usageTerm. It does not block.
+func (u *usageMeter) ask() {
+	select {
+	case u.asked <- struct{}{}:
+	default: // it was asked already
+	}
 }
 
 // Close ends the meter.

@@ -72,6 +72,10 @@ func (r *runner) message(from int, m wire.Message) {
 	case m.Retry != nil:
 		r.peers.repeats.begin(from, *m.Retry, time.Now())
 		r.peers.judge(time.Now())
+	case m.Inquiry != nil:
+		r.figures.tell(from, *m.Inquiry, r.peers.journal.model, time.Now())
+	case m.Figures != nil:
+		r.figures.answered(*m.Figures)
 	case m.Scale != nil:
 		r.scale(from, *m.Scale)
 	case m.Known != nil:

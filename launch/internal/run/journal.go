@@ -8,6 +8,7 @@ import (
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/internal/cores"
+	"github.com/elrun/elrun/launch/internal/proc"
 	"github.com/elrun/elrun/launch/spec"
 )
 
@@ -18,8 +19,19 @@ type journal struct {
 	to       event.Sink
 	model    *timeline.Job
 	hooks    *hooks
+	scalars  *scalarLog
+	sink     event.Sink      // of the options; nil for none
 	launcher string          // name of this launcher
 	named    map[string]bool // short IDs of members of other launchers, as of the latest view
+}
+
+// start starts what else gets the events: the commands, the files and the sink of o.
+func (j *journal) start(o *spec.Options, say func(format string, args ...any), orphans *proc.ChildReaper) (err error) {
+	j.sink = o.Output.Sink
+	if j.scalars, err = (&scalarLog{say: say}).start(o); err == nil {
+		j.hooks = (&hooks{say: say, orphans: orphans}).start(o)
+	}
+	return err
 }
 
 // emit emits an event about the peer with an index and a short ID.
@@ -33,6 +45,10 @@ func (j *journal) emit(index int, id string, b event.Body) {
 func (j *journal) add(e event.Event) {
 	j.model.Add(e)
 	j.hooks.offer(e, time.Now())
+	j.scalars.offer(e, j.model)
+	if j.sink != nil {
+		j.sink.Emit(e)
+	}
 }
 
 // job emits the event of the start of a job, before any other event.
@@ -84,3 +100,9 @@ func (j *journal) exit(e spec.Exit, id string) {
 
 // notice emits the event of a context that has ended.
 func (j *journal) notice(cause string) { j.emit(event.NoPeer, "", event.Notice{Cause: cause}) }
+
+// finish waits for the commands and the files of events, as long as the patience each.
+func (j *journal) finish(patience time.Duration) {
+	j.hooks.finish(patience)
+	j.scalars.finish(patience)
+}

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/job"
 	"github.com/elrun/elrun/launch/internal/wire"
@@ -51,17 +52,40 @@ func (l launcherServices) Answer(ctx context.Context, what wire.Request) (out wi
 	switch what.Request {
 	case "stop":
 	case "watch":
+		if err := l.watch(ctx); err != nil {
+			return out, err
+		}
 		answer = func() {
-			s := l.r.peers.journal.model.Snapshot()
-			out.Snapshot = &s
+			s := timeline.Since(l.r.peers.journal.model.Snapshot(), what.Since)
+			out = wire.Reply{Snapshot: &s, Parts: l.r.figures.parts(), Launcher: l.r.roster.order.Launcher}
 		}
 	default:
 		return out, fmt.Errorf("unknown request %q", what.Request)
 	}
 	if !l.r.calls.do(ctx, answer) {
-		return out, errors.New("it has not started its peers yet, or they have ended")
+		return out, errNoLoop
 	}
 	return out, nil
+}
+
+// errNoLoop reports that the launcher's loop does not run.
+var errNoLoop = errors.New("it has not started its peers yet, or they have ended")
+
+// foreignPatience is how long the first question waits for the figures of other launchers.
+const foreignPatience = time.Second
+
+// watch records that somebody watches the job, and waits for the figures of other launchers.
+func (l launcherServices) watch(ctx context.Context) error {
+	var there <-chan struct{}
+	if !l.r.calls.do(ctx, func() { there = l.r.figures.watch(time.Now()) }) {
+		return errNoLoop
+	}
+	select {
+	case <-there:
+	case <-time.After(foreignPatience):
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // End implements ctl.Responder. The connection to the client has ended, so this does not wait for it.

@@ -279,6 +279,16 @@ func (r *roster) others() []elastic.Member {
 	return slices.DeleteFunc(slices.Clone(r.latest.Members), func(p elastic.Member) bool { return p.Launcher == r.order.Launcher })
 }
 
+// members returns the indices of the peers of this launcher that are members, as far as is known.
+func (r *roster) members() (seats []int) {
+	for _, m := range r.latest.Members {
+		if i := r.index(m.ID.Short()); i >= 0 && m.Launcher == r.order.Launcher && r.peers[i] != nil && !r.peers[i].ended {
+			seats = append(seats, i)
+		}
+	}
+	return seats
+}
+
 // hasForeignMembers reports whether the group has members that this launcher did not start.
 func (r *roster) hasForeignMembers() bool {
 	return slices.ContainsFunc(r.latest.Members, func(p elastic.Member) bool { return p.Launcher != r.order.Launcher })

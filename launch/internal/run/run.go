@@ -63,18 +63,15 @@ func Run(ctx context.Context, o spec.Options) (spec.Result, error) {
 	if risky := plaintextRisk(r.o); risky != "" {
 		r.report.Printf("%s", risky)
 	}
-	served, err := r.serveMetrics()
-	if err != nil {
+	if err := r.openOutputs(); err != nil {
 		_ = r.closeConsole(ctx, "")
 		return spec.Result{}, err
 	}
-	defer served.Close() // nothing is lost
-	r.peers.journal.hooks = (&hooks{say: r.report.Printf, orphans: r.procs.orphans}).start(r.o)
 	if err := r.peers.start(); err != nil {
 		r.outcome.signal = syscall.SIGKILL // the deaths after this are not reported
 		r.peers.killAll()
 		r.loop(ctx)
-		r.peers.journal.hooks.finish(0)
+		r.closeOutputs(0)
 		_ = r.closeConsole(ctx, "")
 		return spec.Result{}, proc.StartError(o.Program, err)
 	}
@@ -83,8 +80,28 @@ func Run(ctx context.Context, o spec.Options) (spec.Result, error) {
 	r.loop(ctx)
 	release() // no process is left
 	r.discovery.finish(r.membership.Done)
-	r.peers.journal.hooks.finish(r.hookPatience())
+	r.closeOutputs(r.hookPatience())
 	return r.finish(ctx), nil
+}
+
+// openOutputs opens what gets the events and the figures of the job beside the console.
+func (r *runner) openOutputs() (err error) {
+	if r.metrics, err = r.serveMetrics(); err != nil {
+		return err
+	}
+	if err = r.peers.journal.start(r.o, r.report.Printf, r.procs.orphans); err != nil {
+		_ = r.metrics.Close() // nothing is lost
+		return err
+	}
+	r.trainJob = r.joinTrainJob()
+	return nil
+}
+
+// closeOutputs closes them after the loop. Commands of events and files get the patience to end.
+func (r *runner) closeOutputs(patience time.Duration) {
+	r.trainJob.finish(r.peers.journal.model.Progress(), r.report.IsLeading())
+	r.peers.journal.finish(patience)
+	_ = r.metrics.Close() // nothing is lost
 }
 
 // metricsPatience bounds the wait of a client of metrics for the launcher's loop.
@@ -132,7 +149,7 @@ func plaintextRisk(o *spec.Options) string {
 func commonOrder(o *spec.Options, name string) wire.StartOrder {
 	n, m := &o.Network, &o.Membership
 	order := wire.StartOrder{Launcher: name, PID: os.Getpid(), Ticket: o.Ticket,
-		Logged: o.Output.Events != nil || len(o.Output.Hooks) > 0 || o.Output.Metrics != "", LAN: n.LAN, PortMap: n.PortMap, DHT: n.Discovery != nil,
+		Logged: o.Output.Events != nil || o.Output.Sink != nil || len(o.Output.Hooks) > 0 || o.Output.Metrics != "", LAN: n.LAN, PortMap: n.PortMap, DHT: n.Discovery != nil,
 		GroupSettings: wire.GroupSettings{Any: m.Quorum == "any", MinPeers: m.MinPeers, RejoinTimeout: m.RejoinTimeout, StateRate: m.StateRate}, JoinTimeout: m.JoinTimeout}
 	order.HostKey = make([]byte, p2p.HostKeySize)
 	_, _ = rand.Read(order.HostKey) // never fails

@@ -9,6 +9,7 @@ import (
 	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/job"
+	"github.com/elrun/elrun/launch/internal/metrics"
 	"github.com/elrun/elrun/launch/internal/proc"
 	"github.com/elrun/elrun/launch/internal/say"
 	"github.com/elrun/elrun/launch/internal/wire"
@@ -24,6 +25,7 @@ import (
 //
 //	procs       the processes that run, and the hosts on which they do
 //	peers       carries out the decisions about the life of the job
+//	figures     what other launchers know of their peers, while somebody watches
 //	graph       the services and tasks of a Program
 //	roster      the IDs of the peers, and the state of the group
 //	report      lines and the progress line for people
@@ -45,11 +47,14 @@ type runner struct {
 	membership *say.MembershipLog
 	stalls     say.Stalls
 	joinQueue  say.JoinQueue
+	figures    figures
 	failures   say.FailureReport
 	outcome    outcome
 
 	discovery discoveryState
 	calls     calls // from the control socket of this launcher
+	metrics   *metrics.Server
+	trainJob  *trainJob
 
 	interruption interruption // meaningful once outcome.signal is set
 	looked       time.Time    // when it last looked which processes of this host are stopped
@@ -73,6 +78,7 @@ func newRunner(o spec.Options, path string, order wire.StartOrder) *runner {
 	}
 	r.procs = newProcesses(&o, path, r.report.Console)
 	r.peers = newSupervisor(&o, r.procs, r.report, group)
+	r.figures.send, r.figures.roster = r.peers.send, group
 	r.peers.joinQueue, r.peers.membership, r.peers.outcome = &r.joinQueue, r.membership, &r.outcome
 	return r
 }
@@ -133,6 +139,7 @@ func (r *runner) tick(now time.Time) {
 		r.looked = now
 		r.lookAll()
 	}
+	r.figures.tick(now)
 	r.peers.record(job.Tick{})
 	r.graph.runDue(now)
 	r.report.ShowProgress(now)

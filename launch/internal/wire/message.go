@@ -26,8 +26,8 @@ const (
 // Message is a line of JSON between launcher and peer, or between launcher and agent. Exactly one field is
 // set beside To, PID and For: its name is the kind of the message. Between launcher and peer the order is
 //
-//	peer        hello ................ any of event, leaving, failed, suspect, scale, retry, known, renew .. (end)
-//	launcher          ... start, finished or abort ... any of dead, scaled, decision, finished, pass, found, again .................... (end: it died)
+//	peer        hello ................ any of event, leaving, failed, suspect, scale, retry, known, renew, inquiry, figures .. (end)
+//	launcher          ... start, finished or abort ... any of dead, scaled, decision, finished, pass, found, again, inquiry, figures, meter ... (end: it died)
 //
 // After again the peer says hello a second time, unless it has become a member meanwhile. An agent passes
 // these messages on in both directions; its own are in Order and Report. The order is
@@ -68,6 +68,11 @@ type Message struct {
 	Failed string `json:"failed,omitempty"`
 	// Note is a sentence for the people at the launcher, which prints it once.
 	Note string `json:"note,omitempty"`
+	// Inquiry asks for figures of the peers of a launcher, in either direction. Figures is the answer.
+	Inquiry *Inquiry `json:"inquiry,omitempty"`
+	Figures *Figures `json:"figures,omitempty"`
+	// Meter asks a peer for Usage events, for a while.
+	Meter bool `json:"meter,omitempty"`
 	// Known is the information that later peers need to find the group.
 	Known *Known `json:"known,omitempty"`
 
@@ -248,6 +253,10 @@ func (m Message) check() error {
 		return fmt.Errorf("%d tickets, at most %d", len(m.Known.Tickets), MaxTickets)
 	case m.Retry != nil:
 		return m.Retry.check()
+	case m.Inquiry != nil:
+		return m.Inquiry.check()
+	case m.Figures != nil:
+		return m.Figures.check()
 	case m.Program != nil:
 		return m.Program.Check()
 	case m.Directory != nil:

@@ -51,11 +51,13 @@ type Request struct {
 	Dead []elastic.ID `json:"dead,omitempty"`
 	// Paths asks for the paths of the peer in status.
 	Paths bool `json:"paths,omitempty"`
+	// Since leaves the points of series out of watch that a snapshot up to this step has.
+	Since int64 `json:"since,omitempty"`
 	// Local restricts a ticket to this host: the job stays closed to other hosts.
 	Local bool `json:"local,omitempty"`
 }
 
-// Reply is the answer to a request. Exactly one field is set; Grace and PIDs go with Stopping.
+// Reply is the answer to a request. Exactly one field is set; Grace and PIDs go with Stopping, Parts and Launcher with Snapshot.
 type Reply struct {
 	Status   *spec.Status `json:"status,omitempty"`
 	Stopping bool         `json:"stopping,omitempty"` // the peer, or all peers of the launcher, are about to end
@@ -66,9 +68,12 @@ type Reply struct {
 	Scaling string       `json:"scaling,omitempty"` // description of the launcher's action
 	Ticket  *spec.Ticket `json:"ticket,omitempty"`
 	Done    string       `json:"done,omitempty"` // description of the effect of revoke or kick
-	// Snapshot is what a launcher knows of the job.
-	Snapshot *timeline.Snapshot `json:"snapshot,omitempty"`
-	Error    string             `json:"error,omitempty"`
+	// Snapshot is what a launcher knows of the job, and Parts, by the names of their launchers, what those of other members
+	// know. Launcher is its own name.
+	Snapshot *timeline.Snapshot       `json:"snapshot,omitempty"`
+	Parts    map[string]timeline.Part `json:"parts,omitempty"`
+	Launcher string                   `json:"launcher,omitempty"`
+	Error    string                   `json:"error,omitempty"`
 }
 
 // DecodeRequest decodes a request line and checks the values that the request uses.
