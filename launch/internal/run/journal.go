@@ -51,6 +51,18 @@ func (j *journal) add(e event.Event) {
 	}
 }
 
+// drain adds the lines for people that wait in notes. They are in the event log already.
+func (j *journal) drain(notes <-chan event.Event) {
+	for {
+		select {
+		case e := <-notes:
+			j.add(e)
+		default:
+			return
+		}
+	}
+}
+
 // job emits the event of the start of a job, before any other event.
 func (j *journal) job(o *spec.Options) {
 	e := event.Job{Job: o.Job, Elrun: spec.Version, Launcher: j.launcher, Program: o.Program, Args: o.Args}

@@ -72,6 +72,34 @@ func TestRunHidesArgs(t *testing.T) {
 	}
 }
 
+// The sink of a program gets what the event log gets, also the lines for people.
+func TestRunSink(t *testing.T) {
+	var events sink.Buffer
+	var kept keeper
+	runShell(t, sayHello+sayDone+`abcd >&3; kill -9 $$`, spec.Options{Peers: 1, Output: spec.Output{Events: &events, Sink: &kept}})
+	count := map[string]int{}
+	for _, e := range eventsIn(t, events.String()) {
+		body, _ := json.Marshal(e.Body)
+		count[e.Body.Name()+string(body)]++
+	}
+	notes := 0
+	for _, e := range kept {
+		body, _ := json.Marshal(e.Body)
+		count[e.Body.Name()+string(body)]--
+		if _, is := e.Body.(event.Note); is {
+			notes++
+		}
+	}
+	for what, n := range count {
+		if n != 0 {
+			t.Errorf("the log has %d more than the sink of %s", n, what)
+		}
+	}
+	if notes == 0 {
+		t.Error("the sink has no line for people")
+	}
+}
+
 // keeper is a Sink that keeps the events.
 type keeper []event.Event
 

@@ -9,10 +9,10 @@ import (
 	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/job"
-	"github.com/elrun/elrun/launch/internal/metrics"
 	"github.com/elrun/elrun/launch/internal/proc"
 	"github.com/elrun/elrun/launch/internal/say"
 	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/metrics"
 	"github.com/elrun/elrun/launch/spec"
 )
 
@@ -109,6 +109,8 @@ func (r *runner) loop(ctx context.Context) {
 			if r.outcome.signal == 0 { // a closed terminal sends SIGHUP as well
 				r.interrupt(syscall.SIGPIPE, time.Now())
 			}
+		case e := <-r.report.Console.Notes:
+			r.peers.journal.add(e)
 		case now := <-tick.C:
 			r.tick(now)
 		}
@@ -170,6 +172,7 @@ func (r *runner) finish(ctx context.Context) spec.Result {
 		status, reason = 1, failed
 		r.report.Printf("%s", failed)
 	}
+	r.peers.journal.drain(r.report.Console.Notes)
 	// Record the end before the console is closed, because closing may take long.
 	r.recordEnd(status, done, reason)
 	if unwritten := r.closeConsole(ctx, last); unwritten != nil && status == 0 {

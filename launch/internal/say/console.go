@@ -32,6 +32,7 @@ type Console struct {
 	printers  [wire.Targets]*printer // by target; nil where there is no event log
 	live      bool                   // standard error is a terminal that shows a progress line
 	Broken    chan error             // the first write error that means that nobody reads
+	Notes     chan event.Event       // the lines of Say, for who keeps events; a line that finds it full is left out
 	once      sync.Once              // for Abandon
 	abandoned chan struct{}          // closed when senders shall stop waiting
 }
@@ -45,7 +46,7 @@ type Block struct {
 
 // NewConsole starts a console and its printers; Close ends them. events may be nil.
 func NewConsole(stdout, stderr, events io.Writer, live bool) *Console {
-	c := &Console{live: live, Broken: make(chan error, 1), abandoned: make(chan struct{})}
+	c := &Console{live: live, Broken: make(chan error, 1), Notes: make(chan event.Event, notesRoom), abandoned: make(chan struct{})}
 	streams := [wire.Targets]io.Writer{stdout, stderr, events}
 	for t, w := range streams {
 		if w == nil {
@@ -119,13 +120,21 @@ func (c *Console) Abandon() {
 	c.once.Do(func() { time.AfterFunc(time.Second, func() { close(c.abandoned) }) })
 }
 
-// Say prints a line of the launcher on standard error, and adds it to the event log. It never waits. The
-// line may contain text of peers and strangers: control characters are replaced, and a long line is cut,
-// on a terminal to LineRoom bytes and in a file to fileRoom bytes.
+// Say prints a line of the launcher on standard error, and adds it to the event log and to Notes. It never
+// waits. The line may contain text of peers and strangers: control characters are replaced, and a long line
+// is cut, on a terminal to LineRoom bytes and in a file to fileRoom bytes.
 func (c *Console) Say(line string) {
 	c.print(line)
-	c.Emit(event.Event{Time: time.Now(), Index: event.NoPeer, Body: event.Note{Text: printable.Line(wire.Clip(line, fileRoom))}})
+	e := event.Event{Time: time.Now(), Index: event.NoPeer, Body: event.Note{Text: printable.Line(wire.Clip(line, fileRoom))}}
+	c.Emit(e)
+	select {
+	case c.Notes <- e:
+	default:
+	}
 }
+
+// notesRoom is the number of lines that wait in Notes. A start or an end of many peers prints some hundreds.
+const notesRoom = 1000
 
 // print is Say without the event log, for lines about the event log, and for progress lines.
 func (c *Console) print(line string) {
