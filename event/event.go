@@ -107,7 +107,7 @@ func kinds() []Body {
 	return []Body{
 		Step{}, View{}, Shares{}, Growth{}, Order{}, Lost{}, Stall{}, Path{}, Join{}, Leave{}, Parked{}, Fenced{}, Forged{},
 		Audit{}, Resync{}, Mismatch{}, Mistake{}, Refused{}, Complete{}, Unchanged{}, Decided{}, Quorum{}, Restart{}, Saving{}, Checkpoint{},
-		Dropped{}, Done{}, Job{}, Member{}, Exit{}, Note{}, Notice{}, Eval{}, Usage{}, Link{},
+		Dropped{}, Done{}, Job{}, Member{}, Exit{}, Note{}, Notice{}, Eval{}, Usage{}, Link{}, Clock{},
 	}
 }
 

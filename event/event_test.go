@@ -52,6 +52,7 @@ func bodies() []Body {
 		Eval{Set: "test", Samples: 10, Accuracy: ptr(0.9), Loss: ptr(0.2), MS: 5},
 		Usage{CPUS: 1, RSS: 2, Sent: map[string]int64{"shm": 3}, Received: map[string]int64{"shm": 4}, GCMS: 5, Goroutines: 6},
 		Link{From: "a", MBs: 1},
+		Clock{Who: "a", OffsetMS: 1, ErrorMS: 2},
 	}
 }
 

@@ -36,3 +36,14 @@ type Link struct {
 
 // Name returns "link".
 func (Link) Name() string { return "link" }
+
+// Clock reports how far the clock of another member's host is ahead of that of the emitter's host. One peer of each elrun
+// emits it at first sight, and then once a minute, for one member of each other host, if somebody logs the events.
+type Clock struct {
+	Who      string  `json:"who"` // short ID of the other member
+	OffsetMS float64 `json:"offset_ms"`
+	ErrorMS  float64 `json:"error_ms"` // the offset differs by at most as much: half the round trip of the best exchange
+}
+
+// Name returns "clock".
+func (Clock) Name() string { return "clock" }

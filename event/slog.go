@@ -38,7 +38,7 @@ func (s Slog) Emit(e Event) {
 // levelOf returns the level of an event.
 func levelOf(b Body) slog.Level {
 	switch b := b.(type) {
-	case Step, Usage, Path, Shares, Order, Link:
+	case Step, Usage, Path, Shares, Order, Link, Clock:
 		return slog.LevelDebug
 	case Lost, Fenced, Forged, Mismatch, Mistake, Refused, Dropped, Restart:
 		return slog.LevelWarn

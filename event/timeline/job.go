@@ -82,7 +82,7 @@ func (j *Job) event(e *event.Event) {
 		j.exited(e, b, at)
 	case event.Other:
 		j.lacks.Unknown++
-	case event.Restart, event.Notice, event.Decided, nil:
+	case event.Restart, event.Notice, event.Decided, event.Clock, nil:
 	default:
 		if e.Peer != "" {
 			j.reported(j.peers.of(e.Peer, e.Index).row, e, at)

@@ -90,7 +90,7 @@ func TestNames(t *testing.T) {
 	const want = "seq begin time job epoch views recent_views step of loss samples_per_s steps_per_s left_ms grad_norm noise_scale lr metrics " +
 		"batch shares ring counts peers former goodput stall quorum series evals checkpoints saved saved_ms messages done coverage lacks " +
 		"peer.id peer.ids peer.index peer.launcher peer.host peer.machine peer.site peer.pid peer.rank peer.state peer.heard peer.begin peer.end " +
-		"peer.uses peer.parked_ms peer.waited_for peer.share peer.samples_per_s peer.steps peer.samples peer.last_step peer.lengths peer.length_ms " +
+		"peer.uses peer.parked_ms peer.waited_for peer.strip peer.share peer.samples_per_s peer.steps peer.samples peer.last_step peer.lengths peer.length_ms " +
 		"peer.path peer.links peer.cpu peer.cpu_s peer.rss peer.sent peer.received peer.exit peer.cause peer.reason " +
 		"view.epoch view.time view.reason view.members view.joined view.left view.lost view.cost_ms view.recomputed " +
 		"goodput.ratio goodput.peers goodput.wall_ms goodput.peer_ms goodput.uses goodput.straggler " +

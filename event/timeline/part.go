@@ -114,6 +114,7 @@ func saneTime(d time.Duration) time.Duration { return min(max(0, d), maxPartTime
 // sane bounds what another elrun tells of a peer.
 func (p *Peer) sane() {
 	p.ID, p.Host, p.Machine, p.Site, p.Launcher = clip(p.ID), clip(p.Host), clip(p.Machine), clip(p.Site), clip(p.Launcher)
+	p.Strip.Uses = p.Strip.Uses[:min(len(p.Strip.Uses), stripIntervals)]
 	p.State, p.Path, p.Cause, p.Reason = clip(p.State), clip(p.Path), clip(p.Cause), clip(p.Reason)
 	p.IDs = slices.Clone(p.IDs[:min(len(p.IDs), maxIDs)])
 	for i := range p.IDs {

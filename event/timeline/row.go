@@ -65,6 +65,7 @@ type row struct {
 	hello         instant // when its launcher heard of it
 	uses          Uses
 	parked        time.Duration // not in uses
+	strip         strip         // uses, by time
 	waitedFor     Waited
 
 	founder  bool   // it is a member of the first view
@@ -236,7 +237,7 @@ func (r *row) idle(until instant, epoch uint64) (spent Uses, charges []charge) {
 		spent[Other] += gap
 	}
 	r.copying = 0
-	r.uses.add(spent)
+	r.spend(from, until, spent)
 	return spent, charges
 }
 
@@ -316,9 +317,15 @@ func (r *row) step(s stride) (gap, spent Uses, charges []charge) {
 	if s.waitFor != "" {
 		charges = append(charges, charge{s.waitFor, waitComputing, s.parts[Wait]})
 	}
+	r.spend(r.cursor, end, s.parts)
 	r.cursor = end
-	r.uses.add(s.parts)
 	return gap, s.parts, charges
+}
+
+// spend accounts what was spent between two instants.
+func (r *row) spend(from, to instant, spent Uses) {
+	r.uses.add(spent)
+	r.strip.add(from, to, spent)
 }
 
 // follows reports whether a step follows the last one of its peer as closely as two steps can. Steps whose

@@ -76,6 +76,7 @@ type Peer struct {
 	Uses      Uses    `json:"uses"`
 	ParkedMS  float64 `json:"parked_ms,omitempty"`
 	WaitedFor Waited  `json:"waited_for"`
+	Strip     Strip   `json:"strip"` // its uses by time
 
 	Share       int      `json:"share"`         // microbatches in its last step
 	SamplesPerS float64  `json:"samples_per_s"` // in a second of computing
@@ -234,7 +235,7 @@ func (j *Job) peer(r *row) Peer {
 		Exit: cloneOf(r.exit), Cause: r.cause, Reason: r.reason}
 	p.Lengths, p.LengthMS = r.lengths, milliseconds(r.length)
 	p.Path = strings.Join(slices.Compact(slices.Sorted(maps.Values(r.paths))), ",")
-	p.Links = maps.Clone(r.links)
+	p.Links, p.Strip = maps.Clone(r.links), r.strip.export()
 	if len(r.ids) > 1 {
 		p.IDs = slices.Clone(r.ids)
 	}

@@ -12,7 +12,7 @@ import (
 // From each host of a job its status has the figures of all peers, though each host has an elrun and a part of the
 // peers only. The use of the peers' time is the same from everywhere, but for what passes between two questions.
 func TestStatusOfAll(t *testing.T) {
-	const hosts, per = 3, 2
+	const hosts, per = 3, 4
 	j := newJob(t, newLab(t, hosts), settings{pace: 5 * time.Millisecond})
 	j.start(t, per)
 	ticket := j.ticket(t, 0)

@@ -2,6 +2,7 @@ package inpeer
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -273,11 +274,15 @@ func (i *identity) Request(ctx context.Context, to elastic.ID, request []byte) (
 	return i.Network.Request(ctx, to, request)
 }
 
-// Serve implements elastic.Network. Requests for figures do not concern the group.
+// Serve implements elastic.Network. Requests for figures and for the time do not concern the group.
 func (i *identity) Serve(answer func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error) {
 	i.Network.Serve(func(ctx context.Context, from elastic.ID, request []byte, w io.Writer) error {
-		if i.onFigures != nil && len(request) > 0 && request[0] == figuresRequest {
+		switch {
+		case i.onFigures != nil && len(request) > 0 && request[0] == figuresRequest:
 			return i.onFigures(ctx, from, request[1:], w)
+		case len(request) == 1 && request[0] == clockRequest:
+			_, err := w.Write(binary.LittleEndian.AppendUint64(nil, uint64(time.Now().UnixNano())))
+			return err
 		}
 		return answer(ctx, from, request, w)
 	})

@@ -97,6 +97,9 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 		p.a.Post(wire.Message{Note: noteOf(noControl)}, wire.History)
 	}
 	p.usage = (&usageMeter{}).start(p.order.Logged, p.emitUsage)
+	if p.order.Logged {
+		p.usage.work.Go(func() { p.compareClocks(p.usage.life) })
+	}
 	closers = append([]io.Closer{p.usage}, closers...)
 	cfg.Closers = closers
 	// Started passes deaths and orders that arrived early to the group.

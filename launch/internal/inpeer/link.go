@@ -398,7 +398,7 @@ func (l *Link) lastMoved() time.Time {
 // launcher does not read.
 func classOf(b event.Body) wire.Class {
 	switch b.(type) {
-	case event.Step, event.Stall, event.Path, event.Shares, event.Order, event.Usage, event.Link:
+	case event.Step, event.Stall, event.Path, event.Shares, event.Order, event.Usage, event.Link, event.Clock:
 		return wire.Telemetry
 	case event.Done, event.Complete, event.Leave, event.Mistake, event.Refused, event.Quorum:
 		return wire.Result

@@ -21,20 +21,21 @@ const usageTerm = 3 * usagePeriod
 // while after each request.
 type usageMeter struct {
 	asked chan struct{} // capacity 1
+	life  context.Context
 	stop  context.CancelFunc
 	work  sync.WaitGroup
 }
 
 // start starts a new meter, which calls emit.
 func (u *usageMeter) start(always bool, emit func()) *usageMeter {
-	ctx, stop := context.WithCancel(context.Background())
-	u.asked, u.stop = make(chan struct{}, 1), stop
-	u.work.Go(func() { u.run(ctx, always, emit) })
+	u.asked = make(chan struct{}, 1)
+	u.life, u.stop = context.WithCancel(context.Background())
+	u.work.Go(func() { u.run(always, emit) })
 	return u
 }
 
-// run does the work of a meter until ctx ends.
-func (u *usageMeter) run(ctx context.Context, always bool, emit func()) {
+// run does the work of a meter until Close.
+func (u *usageMeter) run(always bool, emit func()) {
 	var until time.Time      // when nobody wants the figures any more
 	var due <-chan time.Time // nil while nobody wants them
 	if always {
@@ -53,7 +54,7 @@ func (u *usageMeter) run(ctx context.Context, always bool, emit func()) {
 			if always || time.Now().Before(until) {
 				due = time.After(usagePeriod)
 			}
-		case <-ctx.Done():
+		case <-u.life.Done():
 			if due != nil {
 				emit() // the totals
 			}
