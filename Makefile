@@ -53,7 +53,7 @@ LONG = -run=^TestKill ./trainer
 THIN    = ^TestMatrixInMemory$$/^n=[678]$$|^TestSelectionOfLongVectors$$/^n=[46789]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestLostHostIsOut$$/.*/.*/^seed_[23]$$|^TestPausedHostStays$$/.*/^seed_[2-5]$$|^Test(AutoIsNearBest|EvaluatorCost|Soak|Schedules|QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
 THINNED = ./collective ./transport/p2p ./testing/simnet ./testing/e2e ./testing/netchaos ./testing/chaos
 
-.PHONY: help build mnist data run check test test-long test-python race lint fuzz bench figures bench-peers bench-peers-short bench-train bench-python bench-churn planted sim recording balance-report scale model chaos soak schedules differential k8s dist wheel deb clean
+.PHONY: help build mnist data run check test test-long test-python race lint fuzz bench figures otel bench-peers bench-peers-short bench-train bench-python bench-churn planted sim recording balance-report scale model chaos soak schedules differential k8s dist wheel deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -94,6 +94,7 @@ test: mnist ## all tests but make lint and make test-long, and a summary
 	@export GO="$(GO)" CGO_ENABLED=0; failed=0; listed=$$($(GO) list $(PACKAGES)) || exit 1; \
 		packages=$$(echo "$$listed" | grep -v '/internal/lint$$') || { echo "make test: PACKAGES names no tests but those of make lint: run make lint" >&2; exit 1; }; \
 		(cd scripts/figures && ../gotest.sh -vet=off ./...) || failed=1; \
+		(cd cmd/elrun-otel && ../../scripts/gotest.sh -vet=off ./...) || failed=1; \
 		scripts/gotest.sh -vet=off -p $(AT_ONCE) -timeout $(TIMEOUT) -skip='$(THIN)' $$packages || failed=1; exit $$failed
 
 test-long: mnist ## the tests that make test thins out, in minutes (chaos, soak and k8s take hours)
@@ -124,6 +125,11 @@ bench: ## the benchmarks (BENCH=regexp)
 figures: ## bin/balance, bin/bench-peers and bin/bench-churn, which draw docs/balancing and docs/benchmarks
 	@mkdir -p bin
 	@CGO_ENABLED=0 $(GO) -C scripts/figures build -buildvcs=false -o ../../bin/ ./...
+
+# A module of its own, too: elrun must not need the libraries of OpenTelemetry.
+otel: ## bin/elrun-otel, which exports a job to OpenTelemetry: docs/metrics.md
+	@mkdir -p bin
+	@CGO_ENABLED=0 $(GO) -C cmd/elrun-otel build -buildvcs=false -o ../../bin/ .
 
 bench-peers: build figures ## elrun beside Open MPI and Gloo, half an hour: docs/benchmarks.md; as root with several hosts, too
 	@scripts/figures/bench-peers/install.sh

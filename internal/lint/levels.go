@@ -84,7 +84,7 @@ func rooms() []layer {
 		// The rooms of the launcher, by process. What all of them share is at the bottom.
 		{"level 5, data of jobs", []string{"launch/spec", "launch/internal/job", "launch/internal/rpc", "launch/internal/sink"}},
 		{"level 5, messages", []string{"launch/internal/wire"}},
-		{"level 5, over the messages", []string{"launch/internal/say", "launch/internal/proc", "launch/internal/ctl", "launch/internal/nodes", "launch/internal/metrics", "launch/internal/scalars", "launch/internal/kubeflow"}},
+		{"level 5, over the messages", []string{"launch/internal/say", "launch/internal/proc", "launch/internal/ctl", "launch/internal/nodes", "launch/metrics", "launch/internal/scalars", "launch/internal/kubeflow"}},
 		{"level 5, other hosts", []string{"launch/internal/agent", "launch/internal/hosts"}},
 		{"level 5, over the hosts", []string{"launch/internal/doctor"}},
 		// What runs in the process of a peer, which connects the concrete transports with membership and

@@ -47,7 +47,7 @@ func Serve(address string, snapshot func() (timeline.Snapshot, bool)) (*Server, 
 		return nil, fmt.Errorf("launch: serve metrics: %w", err)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collector{snapshot})
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), NewCollector(snapshot))
 	s := &Server{addr: listener.Addr(), ended: make(chan struct{})}
 	mux := http.NewServeMux()
 	slots := make(chan struct{}, maxAtOnce)

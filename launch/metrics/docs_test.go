@@ -42,7 +42,7 @@ func TestDocuments(t *testing.T) {
 	defer s.Close()
 	text, _ := get(t, s, "")
 	served := namesIn(regexp.MustCompile(`(?m)^# HELP .*$`).ReplaceAllString(text, ""))
-	docs := filepath.Join("..", "..", "..", "docs")
+	docs := filepath.Join("..", "..", "docs")
 	page, err := os.ReadFile(filepath.Join(docs, "metrics.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,13 @@ import (
 	"github.com/elrun/elrun/event/timeline"
 )
 
+// NewCollector returns a collector of the metrics of a job, for a registry of the program's own. snapshot returns the present
+// state of the model, or false if there is none any more; it is called for each collection, from any goroutine. It
+// may be a function over launch.Job.Snapshot.
+func NewCollector(snapshot func() (timeline.Snapshot, bool)) prometheus.Collector {
+	return collector{snapshot}
+}
+
 // collector makes metrics of the model of a job. It implements prometheus.Collector.
 type collector struct {
 	snapshot func() (timeline.Snapshot, bool)
