@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/elrun/elrun/cmd/elrun/summary"
+	"github.com/elrun/elrun/event/timeline"
+	"github.com/elrun/elrun/launch"
+)
+
+// reportCommand is the command elrun report. It needs no running job.
+type reportCommand struct {
+	Logs []string `arg:"" help:"Event logs of the elruns of a job (--events), plain or compressed by gzip; - is standard input."`
+	JSON bool     `name:"json" help:"All that is known of the job, as one JSON object."`
+	CSV  bool     `name:"csv" help:"The figures over the steps, as comma-separated values."`
+}
+
+// Validate implements kong's validation: its errors are usage errors.
+func (r *reportCommand) Validate() error {
+	if r.JSON && r.CSV {
+		return errors.New("--json and --csv: want one of them")
+	}
+	return nil
+}
+
+// Run reads the logs and prints what the job was.
+func (r *reportCommand) Run(t *terminal) error {
+	var logs []io.Reader
+	for _, name := range r.Logs {
+		if name == "-" && t.stdin != nil {
+			logs = append(logs, t.stdin)
+			continue
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return fmt.Errorf("%w: event log: %w", launch.ErrOptions, err)
+		}
+		defer f.Close()
+		logs = append(logs, f)
+	}
+	j := timeline.New()
+	found, err := timeline.Read(j, logs...)
+	if err != nil {
+		return fmt.Errorf("read the event logs: %w", err)
+	}
+	if found.Events == 0 {
+		return errors.New("no events in these logs: name files that --events has written")
+	}
+	s := j.Snapshot()
+	switch {
+	case r.JSON:
+		return writeJSON(t.stdout, s)
+	case r.CSV:
+		return writeSeries(t.stdout, s)
+	}
+	_, err = io.WriteString(t.stdout, summary.Of(s, found))
+	return err
+}
+
+// writeSeries writes the series of a job over its steps, with up to 512 rows.
+func writeSeries(to io.Writer, s timeline.Snapshot) error {
+	w := csv.NewWriter(to)
+	head := []string{"first_step", "last_step", "time", "members", "loss", "samples", "samples_per_s", "step_ms", "slowest_ms", "goodput"}
+	if err := w.Write(head); err != nil {
+		return err
+	}
+	if n := len(s.Series.BySteps); n > 0 {
+		for _, p := range s.Series.BySteps[n-1].Points {
+			row := []string{strconv.FormatInt(p.First, 10), strconv.FormatInt(p.Last, 10), p.Time.UTC().Format("2006-01-02T15:04:05.000Z")}
+			for _, x := range []float64{p.Members, p.Loss, float64(p.Samples), p.SamplesS, p.StepMS, p.SlowMS, p.Uses.Goodput()} {
+				row = append(row, strconv.FormatFloat(x, 'g', 6, 64))
+			}
+			if err := w.Write(row); err != nil {
+				return err
+			}
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
