@@ -37,6 +37,7 @@ type commands struct {
 	Ps        psCommand        `cmd:"" help:"List your jobs on this host."`
 	Status    statusCommand    `cmd:"" help:"Show the members of a job."`
 	Report    reportCommand    `cmd:"" help:"Tell what a job was, from its event logs."`
+	Dashboard dashboardCommand `cmd:"" help:"Show a job in a browser, and act on it there."`
 	Join      joinCommand      `cmd:"" help:"Start N peers of PROGRAM that join a running job."`
 	Ticket    ticketCommand    `cmd:"" help:"Print a ticket, with which peers join a job from anywhere."`
 	Kick      kickCommand      `cmd:"" help:"Put a peer out of a job for good, and revoke its ticket."`

@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 
+	"github.com/elrun/elrun/cmd/elrun/dashboard"
 	"github.com/elrun/elrun/cmd/elrun/summary"
 	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch"
@@ -18,12 +20,13 @@ type reportCommand struct {
 	Logs []string `arg:"" help:"Event logs of the elruns of a job (--events), plain or compressed by gzip; - is standard input."`
 	JSON bool     `name:"json" help:"All that is known of the job, as one JSON object."`
 	CSV  bool     `name:"csv" help:"The figures over the steps, as comma-separated values."`
+	Page string   `name:"output" short:"o" placeholder:"FILE.html" help:"Write the page of the job, as one file that any browser shows; - is standard output."`
 }
 
 // Validate implements kong's validation: its errors are usage errors.
 func (r *reportCommand) Validate() error {
-	if r.JSON && r.CSV {
-		return errors.New("--json and --csv: want one of them")
+	if r.JSON && r.CSV || r.Page != "" && (r.JSON || r.CSV) {
+		return errors.New("--json, --csv and -o: want one of them")
 	}
 	return nil
 }
@@ -57,9 +60,26 @@ func (r *reportCommand) Run(t *terminal) error {
 		return writeJSON(t.stdout, s)
 	case r.CSV:
 		return writeSeries(t.stdout, s)
+	case r.Page != "":
+		return writePage(r.Page, s, t.stdout)
 	}
 	_, err = io.WriteString(t.stdout, summary.Of(s, found))
 	return err
+}
+
+// writePage writes the page of a job to a file, "-" for standard output. An existing file is replaced only by a whole page.
+func writePage(name string, s timeline.Snapshot, stdout io.Writer) error {
+	if name == "-" {
+		return dashboard.WriteReport(stdout, s)
+	}
+	var page strings.Builder
+	if err := dashboard.WriteReport(&page, s); err != nil {
+		return err
+	}
+	if err := replaceFile(name, page.String()); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
 }
 
 // writeSeries writes the series of a job over its steps, with up to 512 rows.

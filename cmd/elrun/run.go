@@ -32,6 +32,7 @@ type jobFlags struct {
 	NoArgs        bool     `help:"Leave the program's arguments out of the events, as they may have passwords."`
 	On            []string `sep:"none" placeholder:"EVENTS=CMD" help:"Run a shell command when one of these events comes, with its line on standard input, as in lost,stall=CMD. May be given several times."`
 	Metrics       string   `placeholder:"ADDR" help:"Serve the figures of the job to Prometheus at this address, as in :9464; the path is /metrics."`
+	Dashboard     pageFlag `placeholder:"ADDR" help:"Show the job in a browser: print the link of its page. --dashboard=HOST:PORT chooses where it is served."`
 	Log           string   `placeholder:"DIR" help:"Write the figures of each step to this folder: for TensorBoard, and as a table, steps.csv."`
 	PreemptNotice string   `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
 	Audit         float64  `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out a peer whose result is wrong; the program must read ELRUN_AUDIT, as bin/mnist --exact does."`
@@ -101,6 +102,11 @@ func (j *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	if j.Audit > 0 {
 		o.Forward = append(o.Forward, fmt.Sprintf("ELRUN_AUDIT=%v", j.Audit))
 	}
+	closePage, err := j.Dashboard.serve(&o, t)
+	if err != nil {
+		return err
+	}
+	defer closePage()
 	return finish(launch.Run(ctx, o))
 }
 

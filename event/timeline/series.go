@@ -88,7 +88,7 @@ func (l *level) add(at int64, b bucket) {
 			l.halve()
 		}
 	case len(l.buckets) >= 2*levelPoints:
-		l.buckets = slices.Delete(l.buckets, 0, len(l.buckets)-levelPoints)
+		l.buckets = slices.Delete(l.buckets, 0, len(l.buckets)-levelPoints-1) // the speed of a point needs the one before
 	}
 }
 
@@ -109,15 +109,16 @@ func (l *level) halve() {
 
 // export returns the level for readers.
 func (l *level) export() Level {
-	list := l.buckets[max(0, len(l.buckets)-levelPoints):]
-	out := Level{Width: l.width, Points: make([]Point, len(list))}
-	for i, b := range list {
+	hidden := max(0, len(l.buckets)-levelPoints)
+	out := Level{Width: l.width, Points: make([]Point, len(l.buckets)-hidden)}
+	for i := range out.Points {
+		b := l.buckets[hidden+i]
 		p := Point{First: b.first, Last: b.last, Time: b.at.time(), Samples: b.samples, SlowMS: milliseconds(b.longest), Uses: b.uses}
 		p.Members = float64(b.reports) / float64(max(1, b.steps))
 		p.StepMS = milliseconds(b.length) / float64(max(1, b.reports))
 		p.Loss = b.loss / float64(max(1, b.losses))
-		if i > 0 {
-			if d := b.at.since(list[i-1].at).Seconds(); d > 0 {
+		if hidden+i > 0 {
+			if d := b.at.since(l.buckets[hidden+i-1].at).Seconds(); d > 0 {
 				p.SamplesS = float64(b.samples) / d
 			}
 		}
