@@ -43,6 +43,7 @@ type commands struct {
 	Kick      kickCommand      `cmd:"" help:"Put a peer out of a job for good, and revoke its ticket."`
 	Scale     scaleCommand     `cmd:"" help:"Change the number of a job's peers on this host."`
 	Stop      stopCommand      `cmd:"" help:"End a job: its peers leave after the present step."`
+	Trace     traceCommand     `cmd:"" help:"Write a trace of a job for Perfetto, from its event logs."`
 	Bench     benchCommand     `cmd:"" help:"Measure and check a collective call."`
 	Doctor    doctorCommand    `cmd:"" help:"Try out what jobs need here, with advice."`
 	Bootstrap bootstrapCommand `cmd:"" help:"Run a node of the table by which --dht finds members."`

@@ -46,3 +46,17 @@ func ExampleRead() {
 	fmt.Println(lines.Events, "events,", lines.Cut, "line cut off,", len(s.Peers), "peers,", s.Coverage.Complete, "complete step")
 	// Output: 2 events, 1 line cut off, 2 peers, 1 complete step
 }
+
+// Events of two kinds are taken from a log.
+func ExampleEvents() {
+	const log = `{"time":"2027-01-15T08:00:01Z","event":"notice","peer":"","index":-1,"cause":"maintenance"}
+{"time":"2027-01-15T08:00:02Z","event":"note","peer":"","index":-1,"text":"hello"}
+{"time":"2027-01-15T08:00:03Z","event":"restart","peer":"a","index":0,"ms":12}
+`
+	lines, err := timeline.Events(func(e event.Event) { fmt.Println(e.Body.Name()) }, []string{"notice", "restart"}, strings.NewReader(log))
+	fmt.Println(lines.Events, err)
+	// Output:
+	// notice
+	// restart
+	// 2 <nil>
+}

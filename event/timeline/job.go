@@ -61,6 +61,15 @@ func (j *Job) Add(e event.Event) {
 	j.event(&e)
 }
 
+// entry adds a line of a log.
+func (j *Job) entry(e *entry) {
+	if e.isStep {
+		j.step(&e.event, &e.step)
+		return
+	}
+	j.event(&e.event)
+}
+
 // event adds an event that is no step.
 func (j *Job) event(e *event.Event) {
 	at := j.sees(e)

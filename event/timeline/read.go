@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/elrun/elrun/event"
@@ -41,14 +42,31 @@ type Lines struct {
 // logs have counts once. Read skips what it does not understand, and counts it. The error is that of a log
 // that could not be read; the events before it are in the Job.
 func Read(j *Job, logs ...io.Reader) (Lines, error) {
-	return read(j, batchLines, logs)
+	return read(j.entry, batchLines, nil, logs)
 }
 
-// read reads logs in batches of n lines.
-func read(j *Job, n int, logs []io.Reader) (Lines, error) {
-	m := merger{job: j}
+// Events is Read for another reader than a Job: it calls add with each event. If kinds are given, it calls add only with
+// events of these kinds, and skips all other lines without a look at them.
+func Events(add func(event.Event), kinds []string, logs ...io.Reader) (Lines, error) {
+	marks := make([][]byte, len(kinds))
+	for i, kind := range kinds {
+		marks[i] = fmt.Appendf(nil, `"event":%q`, kind)
+	}
+	return read(func(e *entry) {
+		if e.isStep {
+			e.event.Body = e.step
+		}
+		if len(kinds) == 0 || slices.Contains(kinds, e.event.Body.Name()) {
+			add(e.event)
+		}
+	}, batchLines, marks, logs)
+}
+
+// read reads logs in batches of n lines, and calls add with each line, of which each has one of the marks if there are any.
+func read(add func(*entry), n int, marks [][]byte, logs []io.Reader) (Lines, error) {
+	m := merger{to: add}
 	for i, r := range logs {
-		l := &logReader{number: i, size: n, batches: make(chan batch, 1)}
+		l := &logReader{number: i, size: n, marks: marks, batches: make(chan batch, 1)}
 		m.logs = append(m.logs, l)
 		go l.run(r)
 	}
@@ -69,6 +87,7 @@ type batch struct {
 type logReader struct {
 	number  int
 	size    int        // lines of a batch
+	marks   [][]byte   // of which a line has one, unless there are none
 	batches chan batch // closed after the last batch
 	horizon instant    // latest time of the batches so far; owned by the merger
 }
@@ -86,7 +105,7 @@ func (l *logReader) run(r io.Reader) {
 			b.err = err
 		case line == nil:
 			b.found.Long++
-		default:
+		case l.wants(line):
 			d.add(&b, line)
 		}
 		if b.err == nil && len(b.entries) == l.size {
@@ -95,7 +114,7 @@ func (l *logReader) run(r io.Reader) {
 		}
 	}
 	// What follows the last line end is a line that was being written.
-	if len(in.rest) > 0 && d.add(&b, in.rest) != nil {
+	if len(in.rest) > 0 && l.wants(in.rest) && d.add(&b, in.rest) != nil {
 		b.found.Malformed--
 		b.found.Cut++
 	} else if errors.Is(b.err, io.ErrUnexpectedEOF) {
@@ -108,6 +127,11 @@ func (l *logReader) run(r io.Reader) {
 		b.err = fmt.Errorf("timeline: read log %d: %w", l.number+1, b.err)
 	}
 	l.batches <- b
+}
+
+// wants reports whether a line has a mark.
+func (l *logReader) wants(line []byte) bool {
+	return len(l.marks) == 0 || slices.ContainsFunc(l.marks, func(mark []byte) bool { return bytes.Contains(line, mark) })
 }
 
 // plain returns the lines of a log, which may be compressed.
@@ -194,9 +218,9 @@ func rankOf(b event.Body) int {
 	return 3
 }
 
-// merger puts the lines of several logs in order and adds them to a job.
+// merger puts the lines of several logs in order.
 type merger struct {
-	job   *Job
+	to    func(*entry) // gets the lines in order
 	logs  []*logReader // that have not ended
 	held  []*entry     // a heap, the earliest first
 	bytes int          // of the lines in held
@@ -205,7 +229,7 @@ type merger struct {
 	errs  []error
 }
 
-// next takes the next batch of the log that is furthest behind, and adds to the job what no later line can
+// next takes the next batch of the log that is furthest behind, and passes on what no later line can
 // precede.
 func (m *merger) next() {
 	behind := 0
@@ -246,7 +270,7 @@ func (m *merger) due(at instant) bool {
 	return true
 }
 
-// add adds a line to the job, unless it is the same as the one before.
+// add passes on a line, unless it is the same as the one before.
 func (m *merger) add(e *entry) {
 	switch {
 	case m.last == nil:
@@ -258,11 +282,7 @@ func (m *merger) add(e *entry) {
 	}
 	m.last = e
 	m.found.Events++
-	if e.isStep {
-		m.job.step(&e.event, &e.step)
-		return
-	}
-	m.job.event(&e.event)
+	m.to(e)
 }
 
 // before orders lines by their times. Lines of one time have an order that does not depend on their place.

@@ -45,7 +45,7 @@ func lines(events []event.Event) (list [][]byte) {
 // folded returns the snapshot after some logs as JSON, and what was found in them.
 func folded(t *rapid.T, logs ...io.Reader) (string, Lines) {
 	j := New()
-	found, err := read(j, rapid.IntRange(1, 10).Draw(t, "batch"), logs)
+	found, err := read(j.entry, rapid.IntRange(1, 10).Draw(t, "batch"), nil, logs)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -210,6 +210,24 @@ func cloneOf[T any](p *T) *T {
 	return &x
 }
 
+// Uses returns what the time of all peers was used for. It costs much less than Snapshot.
+func (j *Job) Uses() Uses {
+	sum := j.peers.former.Uses
+	for _, r := range j.peers.rows {
+		sum.add(r.uses)
+	}
+	return sum
+}
+
+// View returns the latest view of an epoch, and false if it is not known any more. It shares memory with the Job.
+func (j *Job) View(epoch uint64) (View, bool) {
+	v := j.views.at(epoch)
+	if v == nil {
+		return View{}, false
+	}
+	return *v, true
+}
+
 // Progress returns how far the job is, as Snapshot has it. It shares no memory with the Job.
 func (j *Job) Progress() Progress {
 	samples, perS, left := j.pace.Speed(j.latest.time())

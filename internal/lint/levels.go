@@ -38,6 +38,8 @@ func libraries() []layer {
 		{"level 0, over the kernels", []string{"internal/shm", "internal/netpoll"}},
 		// What the events of a job say of it as a whole. Pure code.
 		{"level 0, over the events", []string{"event/timeline"}},
+		// The same as a trace. Pure code.
+		{"level 0, over the model", []string{"event/trace"}},
 		// Algorithms over the connections to two neighbours; they do not depend on a network.
 		{"level 1", []string{"ring"}},
 		// The interface that a transport implements, the headers of messages, and the errors that
