@@ -5,6 +5,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/internal/ctl"
 )
@@ -64,6 +65,12 @@ func (j *Job) Snapshot(ctx context.Context) (timeline.Snapshot, error) { return 
 // on this host does. While it runs, the figures of other hosts are at most about two seconds old. A job that
 // nobody watches collects none. The caller must not change a snapshot, as the next one shares its memory.
 func (j *Job) Watch(ctx context.Context) iter.Seq2[timeline.Snapshot, error] { return j.at.Watch(ctx) }
+
+// Events returns a sequence of the events of the job from now on: those of the peers of the elruns on this host, in batches, each in
+// the order of the times. The first events tell what is known already: of the job, of its peers and of their view. It ends
+// with an error when ctx ends, or the last elrun of the job on this host does. If the caller is too slow, events are left
+// out, and an event Dropped tells how many. A job whose events nobody wants keeps none.
+func (j *Job) Events(ctx context.Context) iter.Seq2[event.Event, error] { return j.at.Events(ctx) }
 
 // Scale asks the elrun process that started the job's peers on this host to change their number to
 // n: it starts peers or asks some to leave. It returns a description of the action for people. If

@@ -34,6 +34,7 @@ type jobFlags struct {
 	Metrics       string   `placeholder:"ADDR" help:"Serve the figures of the job to Prometheus at this address, as in :9464; the path is /metrics."`
 	Dashboard     pageFlag `placeholder:"ADDR" help:"Show the job in a browser: print the link of its page. --dashboard=HOST:PORT chooses where it is served."`
 	Log           string   `placeholder:"DIR" help:"Write the figures of each step to this folder: for TensorBoard, and as a table, steps.csv."`
+	Trace         string   `placeholder:"FILE" help:"Write a trace of the job to this file, as in run.pftrace, which https://ui.perfetto.dev shows: what each peer does in each step."`
 	PreemptNotice string   `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
 	Audit         float64  `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out a peer whose result is wrong; the program must read ELRUN_AUDIT, as bin/mnist --exact does."`
 	dhtFlags
@@ -87,7 +88,7 @@ func (j *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	o := launch.Options{
 		Program: program[0], Args: program[1:], Peers: j.Peers.orCores(), Job: j.Name,
 		Network: j.network(), Membership: j.membership(),
-		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && j.Events != "-", Events: events, LogDir: j.LogDir, HideArgs: j.NoArgs, Hooks: hooks, Metrics: j.Metrics, Scalars: j.Log},
+		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && j.Events != "-", Events: events, LogDir: j.LogDir, HideArgs: j.NoArgs, Hooks: hooks, Metrics: j.Metrics, Scalars: j.Log, Trace: j.Trace},
 		Signals: t.signals}
 	switch {
 	case j.Grace != nil:

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/elrun/elrun/event"
 )
 
 // The logs of a job become a trace, and only the steps that are asked for.
@@ -41,12 +44,33 @@ func TestTraceRefused(t *testing.T) {
 		{[]string{"trace", empty}, "-o", statusUsage},
 		{[]string{"trace", empty, "-o", out, "--steps", "-1"}, "--steps", statusUsage},
 		{[]string{"trace", empty, "-o", "-", "--json"}, "standard output", statusUsage},
-		{[]string{"trace", empty + ".none", "-o", out}, "no such file", statusUsage},
+		{[]string{"trace", empty + ".none", "-o", out}, "no file", statusFailed},
+		{[]string{"trace", empty, "-o", out, "--for", "1s"}, "--for", statusUsage},
+		{[]string{"trace", empty, "-o", out, "--for", "1s", "--steps", "2"}, "--for", statusUsage},
+		{[]string{"trace", empty, empty + ".none", "-o", out}, "no such file", statusUsage},
 		{[]string{"trace", empty, "-o", filepath.Join(out, "in no folder")}, "no such file", statusUsage},
 		{[]string{"trace", empty, "-o", out}, "no events", statusFailed},
 	} {
 		if _, errs, status := command(t, c.args...); status != c.status || !strings.Contains(errs, c.want) {
 			t.Errorf("%v: status %d, %q", c.args, status, errs)
 		}
+	}
+}
+
+// A trace of a running job has the steps after the first one that is reported, of all peers.
+func TestStepRange(t *testing.T) {
+	r := stepRange{steps: 2}
+	var has []string
+	for _, at := range []string{"b7", "a7", "a8", "a9", "b8", "a10", "b9", "a11", "b10"} {
+		n, _ := strconv.ParseInt(at[1:], 10, 64)
+		if r.complete() {
+			t.Errorf("complete before %s", at)
+		}
+		if r.has(event.Event{Peer: at[:1], Step: n, Body: event.Step{}}) {
+			has = append(has, at)
+		}
+	}
+	if got := strings.Join(has, " "); got != "a8 a9 b8 b9" || !r.complete() || !r.has(event.Event{Body: event.Note{}}) {
+		t.Errorf("the trace has %s", got)
 	}
 }

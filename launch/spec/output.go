@@ -28,6 +28,7 @@ type Output struct {
 	Hooks   []Hook // run at events
 	Metrics string // HOST:PORT at which the metrics of the job are served for Prometheus; "" for none
 	Scalars string // folder that gets the figures of each step, for TensorBoard and as steps.csv; "" for none
+	Trace   string // file that gets a trace of these events for Perfetto; "" for none
 	LogDir  string // gets a file INDEX.log for each peer in addition to the output; "" for none
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/launch/spec"
@@ -117,6 +118,36 @@ func (j *Job) Watch(ctx context.Context) iter.Seq2[timeline.Snapshot, error] {
 			case <-tick.C:
 			case <-ctx.Done():
 				yield(timeline.Snapshot{}, fmt.Errorf("launch: watch job %s: %w", j.name, context.Cause(ctx)))
+				return
+			}
+		}
+	}
+}
+
+// Events is launch.Job.Events.
+func (j *Job) Events(ctx context.Context) iter.Seq2[event.Event, error] {
+	return func(yield func(event.Event, error) bool) {
+		l := listener{job: j.name, next: make(map[SocketName]int64)}
+		if err := l.begin(ctx, yield); err != nil {
+			return
+		}
+		tick := time.NewTicker(eventsPeriod)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				yield(event.Event{}, fmt.Errorf("launch: events of job %s: %w", j.name, context.Cause(ctx)))
+				return
+			}
+			events, err := l.hear(ctx)
+			for _, e := range events {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(event.Event{}, err)
 				return
 			}
 		}

@@ -20,6 +20,8 @@ type journal struct {
 	model    *timeline.Job
 	hooks    *hooks
 	scalars  *scalarLog
+	trace    *traceLog
+	tape     tape
 	sink     event.Sink      // of the options; nil for none
 	launcher string          // name of this launcher
 	named    map[string]bool // short IDs of members of other launchers, as of the latest view
@@ -28,10 +30,15 @@ type journal struct {
 // start starts what else gets the events: the commands, the files and the sink of o.
 func (j *journal) start(o *spec.Options, say func(format string, args ...any), orphans *proc.ChildReaper) (err error) {
 	j.sink = o.Output.Sink
-	if j.scalars, err = (&scalarLog{say: say}).start(o); err == nil {
-		j.hooks = (&hooks{say: say, orphans: orphans}).start(o)
+	if j.scalars, err = (&scalarLog{say: say}).start(o); err != nil {
+		return err
 	}
-	return err
+	if j.trace, err = (&traceLog{say: say}).start(o); err != nil {
+		j.scalars.finish(consolePatience)
+		return err
+	}
+	j.hooks = (&hooks{say: say, orphans: orphans}).start(o)
+	return nil
 }
 
 // emit emits an event about the peer with an index and a short ID.
@@ -46,6 +53,8 @@ func (j *journal) add(e event.Event) {
 	j.model.Add(e)
 	j.hooks.offer(e, time.Now())
 	j.scalars.offer(e, j.model)
+	j.trace.offer(e)
+	j.tape.add(e)
 	if j.sink != nil {
 		j.sink.Emit(e)
 	}
@@ -117,4 +126,6 @@ func (j *journal) notice(cause string) { j.emit(event.NoPeer, "", event.Notice{C
 func (j *journal) finish(patience time.Duration) {
 	j.hooks.finish(patience)
 	j.scalars.finish(patience)
+	j.trace.finish(patience)
+	j.trace = nil // lines for people come after it
 }

@@ -51,6 +51,12 @@ func (l launcherServices) Answer(ctx context.Context, what wire.Request) (out wi
 	answer := func() { out = wire.Reply{Stopping: true, Grace: l.r.o.Grace, PIDs: l.r.procs.pids()} }
 	switch what.Request {
 	case "stop":
+	case "events":
+		answer = func() {
+			l.r.figures.watch(time.Now()) // the peers tell what they use
+			lines, next := l.r.peers.journal.tape.play(what.Since, time.Now())
+			out = wire.Reply{Events: lines, Next: next}
+		}
 	case "watch":
 		if err := l.watch(ctx); err != nil {
 			return out, err

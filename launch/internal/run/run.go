@@ -149,7 +149,7 @@ func plaintextRisk(o *spec.Options) string {
 func commonOrder(o *spec.Options, name string) wire.StartOrder {
 	n, m := &o.Network, &o.Membership
 	order := wire.StartOrder{Launcher: name, PID: os.Getpid(), Ticket: o.Ticket,
-		Logged: o.Output.Events != nil || o.Output.Sink != nil || len(o.Output.Hooks) > 0 || o.Output.Metrics != "", LAN: n.LAN, PortMap: n.PortMap, DHT: n.Discovery != nil,
+		Logged: o.Output.Events != nil || o.Output.Sink != nil || len(o.Output.Hooks) > 0 || o.Output.Metrics != "" || o.Output.Trace != "", LAN: n.LAN, PortMap: n.PortMap, DHT: n.Discovery != nil,
 		GroupSettings: wire.GroupSettings{Any: m.Quorum == "any", MinPeers: m.MinPeers, RejoinTimeout: m.RejoinTimeout, StateRate: m.StateRate}, JoinTimeout: m.JoinTimeout}
 	order.HostKey = make([]byte, p2p.HostKeySize)
 	_, _ = rand.Read(order.HostKey) // never fails

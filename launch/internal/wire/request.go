@@ -20,7 +20,7 @@ func DecodeReply(b []byte) (Reply, error) {
 	if r.Error != "" {
 		return Reply{}, errors.New(r.Error)
 	}
-	if r.Status == nil && !r.Stopping && r.Scaling == "" && r.Ticket == nil && r.Done == "" && r.Snapshot == nil {
+	if r.Status == nil && !r.Stopping && r.Scaling == "" && r.Ticket == nil && r.Done == "" && r.Snapshot == nil && r.Next == 0 {
 		return Reply{}, errors.New("decode reply: the reply is empty")
 	}
 	return r, nil
@@ -35,7 +35,7 @@ const (
 
 // Request is a request on a control socket.
 type Request struct {
-	Request string `json:"request"` // status, stop, scale, ticket, refresh, revoke, kick, dead or watch
+	Request string `json:"request"` // status, stop, scale, ticket, refresh, revoke, kick, dead, watch or events
 	// Peers is the number of peers that scale asks for: in the whole job, or on Host.
 	Peers int    `json:"peers,omitempty"`
 	Host  string `json:"host,omitempty"`
@@ -51,13 +51,14 @@ type Request struct {
 	Dead []elastic.ID `json:"dead,omitempty"`
 	// Paths asks for the paths of the peer in status.
 	Paths bool `json:"paths,omitempty"`
-	// Since leaves the points of series out of watch that a snapshot up to this step has.
+	// Since leaves the points of series out of watch that a snapshot up to this step has. For events it is Reply.Next of the
+	// answer before, and 0 for those from now on.
 	Since int64 `json:"since,omitempty"`
 	// Local restricts a ticket to this host: the job stays closed to other hosts.
 	Local bool `json:"local,omitempty"`
 }
 
-// Reply is the answer to a request. Exactly one field is set; Grace and PIDs go with Stopping, Parts and Launcher with Snapshot.
+// Reply is the answer to a request. Exactly one field is set; Grace and PIDs go with Stopping, Parts and Launcher with Snapshot, and Events with Next.
 type Reply struct {
 	Status   *spec.Status `json:"status,omitempty"`
 	Stopping bool         `json:"stopping,omitempty"` // the peer, or all peers of the launcher, are about to end
@@ -73,7 +74,10 @@ type Reply struct {
 	Snapshot *timeline.Snapshot       `json:"snapshot,omitempty"`
 	Parts    map[string]timeline.Part `json:"parts,omitempty"`
 	Launcher string                   `json:"launcher,omitempty"`
-	Error    string                   `json:"error,omitempty"`
+	// Events are events of a launcher, and Next is Request.Since for those after them, at least 1.
+	Events []json.RawMessage `json:"events,omitempty"`
+	Next   int64             `json:"next,omitempty"`
+	Error  string            `json:"error,omitempty"`
 }
 
 // DecodeRequest decodes a request line and checks the values that the request uses.
