@@ -53,7 +53,7 @@ LONG = -run=^TestKill ./trainer
 THIN    = ^TestMatrixInMemory$$/^n=[678]$$|^TestSelectionOfLongVectors$$/^n=[46789]$$|^Test(Views|Conformance)$$/^(noise|plain|over_quic|unix|local_unix|tls_on_demand|auto_on_demand)$$|^Test(Compression|SortedByLabel|TrafficOfLocalSteps|LocalStepsBetweenFarHosts)$$|^TestBalance$$/^(homogeneous|step)$$|^TestLostHostIsOut$$/.*/.*/^seed_[23]$$|^TestPausedHostStays$$/.*/^seed_[2-5]$$|^Test(AutoIsNearBest|EvaluatorCost|Soak|Schedules|QuietMany|LinesOfMany|ManyPeers|KillOfMany|KillOneOfFiveLarge|KillAtEveryPoint|KillTwoAtManyPoints)$$
 THINNED = ./collective ./transport/p2p ./testing/simnet ./testing/e2e ./testing/netchaos ./testing/chaos
 
-.PHONY: help build mnist data run check test test-long test-python race lint fuzz bench figures otel bench-peers bench-peers-short bench-train bench-python bench-churn planted sim recording balance-report scale model chaos soak schedules differential k8s dist wheel deb clean
+.PHONY: help build mnist data run check test test-long test-python test-browser race lint fuzz bench figures otel bench-peers bench-peers-short bench-train bench-python bench-churn planted sim recording balance-report scale model chaos soak schedules differential k8s dist wheel deb clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):[^#]*## /\1	/p' Makefile | while read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
@@ -106,6 +106,11 @@ test-long: mnist ## the tests that make test thins out, in minutes (chaos, soak 
 
 test-python: ## the tests of the Python package, with PyTorch in an environment outside of the checkout
 	@GO="$(GO)" PYTHON="$(PYTHON)" scripts/python.sh
+
+# A module of its own: elrun must not need the library that drives a browser.
+test-browser: ## the page of a job in Chromium: what it shows, keyboard, narrow screens, and axe
+	@scripts/npmdata.sh data axe
+	@cd testing/browser && GO="$(GO)" CGO_ENABLED=0 ../../scripts/gotest.sh -count=1 -timeout $(TIMEOUT) ./...
 
 race: mnist ## the tests under the race detector; needs a C compiler
 	@command -v $(CC) >/dev/null || { \

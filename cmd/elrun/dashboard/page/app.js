@@ -69,10 +69,10 @@ function headline(s) {
 
 // goodput shows what the time of the peers was used for.
 function goodput(s) {
-  const all = parts(s.goodput.uses);
-  $("goodput-line").textContent = all.length === 0 ? "no step yet" : all
-    .filter(([, part]) => part >= 0.005)
-    .map(([name, part]) => `${uses.find(([n]) => n === name)[2]} ${(100 * part).toFixed(part < 0.1 ? 1 : 0)} %`).join("  ");
+  const g = s.goodput, all = parts(g.uses);
+  $("goodput-line").textContent = all.length === 0 ? "no step yet" : [`${Math.round(100 * g.ratio)} % of ${plural(g.peers, "peer")} for ${duration(g.wall_ms)}`, ...all
+    .filter(([name, part]) => name !== "useful" && part >= 0.005)
+    .map(([name, part]) => `${uses.find(([n]) => n === name)[2]} ${(100 * part).toFixed(part < 0.1 ? 1 : 0)} %`)].join(" · ");
   $("goodput-bar").replaceChildren(...all.map(([name, part]) => {
     const e = element("span", "", { title: `${uses.find(([n]) => n === name)[2]} ${(100 * part).toFixed(1)} %` });
     e.style.width = `${100 * part}%`;

@@ -179,7 +179,8 @@ export function stack(canvas, points, xOf, labelX) {
       const part = total > 0 ? (p.uses[name] || 0) / total * p.step_ms : 0;
       if (part === 0) continue;
       c.fillStyle = colour(`use-${name}`);
-      c.fillRect(x(xOf(p)) - bar / 2, y(base + part), bar, y(base) - y(base + part));
+      const left = Math.round(x(xOf(p)) - bar / 2), right = Math.max(left + 1, Math.round(x(xOf(p)) + bar / 2));
+      c.fillRect(left, y(base + part), right - left, y(base) - y(base + part));
       base += part;
     }
   }
@@ -207,7 +208,7 @@ export function timeline(canvas, snapshot, rows, range, at) {
     const top = head + rowHeight * i;
     c.fillStyle = colour("text");
     c.textAlign = "right";
-    if (rowHeight >= 9 || i % Math.ceil(9 / rowHeight) === 0) c.fillText(p.index >= 0 ? String(p.index) : p.id.slice(0, 4), margin.left - 5, top + rowHeight / 2);
+    if (i % Math.ceil(11 / rowHeight) === 0) c.fillText(p.index >= 0 ? String(p.index) : p.id.slice(0, 4), margin.left - 5, top + rowHeight / 2);
     const strip = p.strip || {}, start = Date.parse(strip.begin);
     [...(strip.uses || "")].forEach((letter, k) => {
       const a = Math.round(clip(x(start + k * strip.width_ms))), b = Math.round(clip(x(Math.min(start + (k + 1) * strip.width_ms, end))));
