@@ -72,7 +72,7 @@ const (
 	clockBoottime                      = 6
 	flagCleared                        = 1 // SEQ_INCREMENTAL_STATE_CLEARED
 	flagNeeds                          = 2 // SEQ_NEEDS_INCREMENTAL_STATE
-	sequence                           = 1
+	sequence                           = 2 // 1 is that of the service of Perfetto
 	typeBegin                          = 1
 	typeEnd                            = 2
 	typeInstant                        = 3

@@ -234,3 +234,14 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// BenchmarkAdd measures the report of a step.
+func BenchmarkAdd(b *testing.B) {
+	w := trace.New(io.Discard, trace.Options{})
+	for n := range int64(b.N) {
+		w.Add(step(10*float64(n), "a", 1, n+1, "b"))
+	}
+	if err := w.Close(); err != nil {
+		b.Fatal(err)
+	}
+}

@@ -104,7 +104,7 @@ func (r *reader) packet(b []byte) error {
 	}
 	first := r.packets == 0
 	switch {
-	case m.uint(10) != 1:
+	case m.uint(10) != 2:
 		return fmt.Errorf("sequence %d", m.uint(10))
 	case first && (m.uint(13) != 1 || m.uint(87) != 1 || !m.has(6)):
 		return errors.New("the first packet has to clear the state, to say that it is the first, and to relate the clocks")

@@ -74,7 +74,7 @@ func TestRules(t *testing.T) {
 	for _, f := range []struct{ number, value uint64 }{{3, 1}, {9, 3}, {10, 99}, {11, 1}} {
 		e = protowire.AppendVarint(protowire.AppendTag(e, protowire.Number(f.number), isNumber), f.value)
 	}
-	for _, f := range []struct{ number, value uint64 }{{8, 1 << 61}, {10, 1}, {13, 2}} {
+	for _, f := range []struct{ number, value uint64 }{{8, 1 << 61}, {10, 2}, {13, 2}} {
 		p = protowire.AppendVarint(protowire.AppendTag(p, protowire.Number(f.number), isNumber), f.value)
 	}
 	p = protowire.AppendBytes(protowire.AppendTag(p, 11, isBytes), e)
