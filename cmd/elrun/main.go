@@ -4,7 +4,7 @@
 //	elrun -n 4 ./train --lr 0.1
 //
 // It also lets peers join a running job (ticket, join), evicts a peer (kick), changes the number
-// of peers (scale), shows jobs (ps, status), ends them (stop), measures collective calls (bench)
+// of peers (scale), shows jobs (ps, status, top), ends them (stop), measures collective calls (bench)
 // and checks the requirements of jobs (doctor). elrun --help lists all commands and flags.
 package main
 
@@ -36,6 +36,7 @@ type commands struct {
 	Run       runCommand       `cmd:"" default:"withargs" help:"Start N peers of PROGRAM (the default command)."`
 	Ps        psCommand        `cmd:"" help:"List your jobs on this host."`
 	Status    statusCommand    `cmd:"" help:"Show the members of a job."`
+	Top       topCommand       `cmd:"" help:"Show a job, or all of them, in the terminal while they run."`
 	Report    reportCommand    `cmd:"" help:"Tell what a job was, from its event logs."`
 	Dashboard dashboardCommand `cmd:"" help:"Show a job in a browser, and act on it there."`
 	Join      joinCommand      `cmd:"" help:"Start N peers of PROGRAM that join a running job."`

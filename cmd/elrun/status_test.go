@@ -121,16 +121,16 @@ job own  failed\x1b with status 1  step -  after 1s, 10m0s ago (2000-01-01 12:00
 func TestWriteJobs(t *testing.T) {
 	got := shown(t, func(b *strings.Builder) error {
 		return writeJobs(b, []launch.Status{
-			{Job: "m", Epoch: 4, Step: 20, Members: make([]launch.MemberStatus, 4)},
+			{Job: "m", Epoch: 4, Step: 20, Of: 40, Members: []launch.MemberStatus{{State: "running"}, {State: "waiting"}}, Goodput: &timeline.Goodput{Ratio: 0.75}},
 			{Job: "own-loop", Epoch: 1, WaitingFor: []string{"a", "b"}, Members: make([]launch.MemberStatus, 11)},
-			{Job: "starting", Members: make([]launch.MemberStatus, 1)},
+			{Job: "starting", Members: []launch.MemberStatus{{State: "joining"}}, Goodput: &timeline.Goodput{}},
 		})
 	})
 	if want := `
-JOB       PEERS  EPOCH  STEP  WAITING FOR
-m         4      4      20    -
-own-loop  11     1      -     a,b
-starting  1      -      -     -
+JOB       STATE                 PEERS  EPOCH  STEP   GOODPUT  WAITING FOR
+m         1 running, 1 waiting  2      4      20/40  75 %     -
+own-loop  -                     11     1      -      -        a,b
+starting  joining               1      -      -      -        -
 `; got != want[1:] {
 		t.Errorf("got\n%swant\n%s", got, want[1:])
 	}

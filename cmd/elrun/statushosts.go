@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/elrun/elrun/cmd/elrun/top"
 	"github.com/elrun/elrun/launch"
 )
 
@@ -57,7 +58,7 @@ func writeHosts(to io.Writer, members []launch.MemberStatus) error {
 func writeHost(w io.Writer, h hostStatus) {
 	var share, steps int
 	var speed, compute, comm, seen float64
-	var states, paths []string
+	var paths []string
 	for _, m := range h.members {
 		share += m.Share
 		// A member that has a step time has a known share, even if the share is 0.
@@ -66,7 +67,6 @@ func writeHost(w io.Writer, h hostStatus) {
 		}
 		speed += m.Speed
 		compute, comm = max(compute, m.ComputeMS), max(comm, m.CommMS)
-		states = append(states, m.State)
 		for _, kind := range strings.Split(m.Path, ",") {
 			if kind != "" && !slices.Contains(paths, kind) {
 				paths = append(paths, kind)
@@ -85,28 +85,8 @@ func writeHost(w io.Writer, h hostStatus) {
 		shares = fmt.Sprint(share)
 	}
 	slices.Sort(paths)
-	fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", text(h.name), text(h.site), len(h.members), formatStates(states), shares,
+	fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", text(h.name), text(h.site), len(h.members), top.States(h.members), shares,
 		measureText(speed, 0), measureText(compute, 1), measureText(comm, 1), list(paths), formatSeen(seen))
-}
-
-// formatStates returns the states with their counts, in the order of first occurrence: "running",
-// or "7 running, 1 waiting".
-func formatStates(states []string) string {
-	var kinds []string
-	count := make(map[string]int)
-	for _, s := range states {
-		if count[s]++; count[s] == 1 {
-			kinds = append(kinds, s)
-		}
-	}
-	if len(kinds) == 1 {
-		return text(kinds[0])
-	}
-	var words []string
-	for _, s := range kinds {
-		words = append(words, fmt.Sprintf("%d %s", count[s], text(s)))
-	}
-	return strings.Join(words, ", ")
 }
 
 // maxLine is the maximum length of a line of elrun status, in bytes. Names and reasons from other

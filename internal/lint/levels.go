@@ -17,9 +17,9 @@ type layer struct {
 // with "...", a package may import the packages in folders below its own.
 func layers() []layer {
 	return slices.Concat(libraries(), rooms(), []layer{
-		// The measurements of "elrun bench", the manifest of "elrun k8s", and a simulation of the
+		// The measurements of "elrun bench", the manifest of "elrun k8s", the screens of "elrun top", and a simulation of the
 		// policies of loadbal on traces of speeds.
-		{"level 6, below the commands", []string{"cmd/elrun/bench", "cmd/elrun/k8s", "scripts/balsim"}},
+		{"level 6, below the commands", []string{"cmd/elrun/bench", "cmd/elrun/k8s", "cmd/elrun/top", "scripts/balsim"}},
 		// Commands. Nothing imports them.
 		{"level 6", []string{"cmd/...", "examples/...", "scripts/..."}},
 		// Packages for tests only. They may import all others.
@@ -144,6 +144,12 @@ func confinements() []confinement {
 			Import:  []string{"github.com/alecthomas/kong/..."},
 			Allowed: []string{"cmd/...", "examples/..."},
 			Instead: "take an options struct; flags are read in package main",
+		},
+		{
+			// Drawing on a terminal needs a dozen modules, which programs that use the libraries should not contain.
+			Import:  []string{"charm.land/...", "github.com/charmbracelet/..."},
+			Allowed: []string{"cmd/elrun/top"},
+			Instead: "return lines; cmd/elrun/top draws them",
 		},
 	}
 }

@@ -31,6 +31,9 @@ func TestModulesOfPackages(t *testing.T) {
 			if strings.HasPrefix(m, "gorgonia.org/") || m == "gonum.org/v1/plot" || m == gonum && dir == "launch" {
 				t.Errorf("%s brings %s, which it does not use", dir, m)
 			}
+			if strings.HasPrefix(m, "charm.land/") && dir != "cmd/elrun" {
+				t.Errorf("%s brings %s, which only elrun top uses", dir, m)
+			}
 		}
 	}
 }

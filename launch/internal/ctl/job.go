@@ -76,11 +76,16 @@ func (j *Job) status(ctx context.Context, paths bool) (spec.Status, error) {
 		return spec.Status{}, fmt.Errorf("launch: job %s: none of its peers on this host answers: %w; elrun stop ends them or names their processes", j.name, cmp.Or(err, errNoStatus))
 	}
 	s := MergeStatus(reports)
-	if m, err := j.Snapshot(ctx); err == nil { // without an elrun nobody knows
+	complete(ctx, &s)
+	return s, nil
+}
+
+// complete adds to a status what the launchers on this host know of the job.
+func complete(ctx context.Context, s *spec.Status) {
+	if m, err := Of(s.Job).Snapshot(ctx); err == nil { // without an elrun nobody knows
 		s.Goodput, s.Stragglers = &m.Goodput, m.Stragglers()
 		fill(s.Members, m.Peers)
 	}
-	return s, nil
 }
 
 // fill completes members of other hosts by what their launchers know of them.
@@ -301,6 +306,11 @@ func Jobs(ctx context.Context) ([]spec.Status, error) {
 	for _, reports := range byJob {
 		out = append(out, MergeStatus(reports))
 	}
+	var work sync.WaitGroup
+	for i := range out {
+		work.Go(func() { complete(ctx, &out[i]) })
+	}
+	work.Wait()
 	slices.SortFunc(out, func(a, b spec.Status) int { return cmp.Compare(a.Job, b.Job) })
 	return out, nil
 }
