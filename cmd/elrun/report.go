@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -20,41 +21,37 @@ type reportCommand struct {
 	Logs []string `arg:"" help:"Event logs of the elruns of a job (--events), plain or compressed by gzip; - is standard input."`
 	JSON bool     `name:"json" help:"All that is known of the job, as one JSON object."`
 	CSV  bool     `name:"csv" help:"The figures over the steps, as comma-separated values."`
-	Page string   `name:"output" short:"o" placeholder:"FILE.html" help:"Write the page of the job, as one file that any browser shows; - is standard output."`
+	// Compare makes each log a run of its own.
+	Compare bool   `help:"Compare runs, one log each: results, goodput, speed, the loss at the same steps, samples and times, and the settings that differ."`
+	Page    string `name:"output" short:"o" placeholder:"FILE.html" help:"Write the page of the job, as one file that any browser shows; - is standard output."`
 }
 
 // Validate implements kong's validation: its errors are usage errors.
 func (r *reportCommand) Validate() error {
-	if r.JSON && r.CSV || r.Page != "" && (r.JSON || r.CSV) {
-		return errors.New("--json, --csv and -o: want one of them")
+	forms := 0
+	for _, given := range []bool{r.JSON, r.CSV, r.Compare, r.Page != ""} {
+		if given {
+			forms++
+		}
+	}
+	switch {
+	case forms > 1:
+		return errors.New("--json, --csv, --compare and -o: want one of them")
+	case r.Compare && len(r.Logs) < 2:
+		return errors.New("--compare: name the logs of two runs or more")
 	}
 	return nil
 }
 
 // Run reads the logs and prints what the job was.
 func (r *reportCommand) Run(t *terminal) error {
-	var logs []io.Reader
-	for _, name := range r.Logs {
-		if name == "-" && t.stdin != nil {
-			logs = append(logs, t.stdin)
-			continue
-		}
-		f, err := os.Open(name)
-		if err != nil {
-			return fmt.Errorf("%w: event log: %w", launch.ErrOptions, err)
-		}
-		defer f.Close()
-		logs = append(logs, f)
+	if r.Compare {
+		return r.compare(t)
 	}
-	j := timeline.New()
-	found, err := timeline.Read(j, logs...)
+	s, found, err := readLogs(r.Logs, t.stdin)
 	if err != nil {
-		return fmt.Errorf("read the event logs: %w", err)
+		return err
 	}
-	if found.Events == 0 {
-		return errors.New("no events in these logs: name files that --events has written")
-	}
-	s := j.Snapshot()
 	switch {
 	case r.JSON:
 		return writeJSON(t.stdout, s)
@@ -65,6 +62,45 @@ func (r *reportCommand) Run(t *terminal) error {
 	}
 	_, err = io.WriteString(t.stdout, summary.Of(s, found))
 	return err
+}
+
+// compare prints a table of runs.
+func (r *reportCommand) compare(t *terminal) error {
+	var runs []summary.Run
+	for _, name := range r.Logs {
+		s, _, err := readLogs([]string{name}, t.stdin)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		runs = append(runs, summary.Run{Name: strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)), Job: s})
+	}
+	_, err := io.WriteString(t.stdout, summary.Compare(runs))
+	return err
+}
+
+// readLogs reads the event logs of a job; "-" is stdin.
+func readLogs(names []string, stdin io.Reader) (s timeline.Snapshot, found timeline.Lines, err error) {
+	var logs []io.Reader
+	for _, name := range names {
+		if name == "-" && stdin != nil {
+			logs = append(logs, stdin)
+			continue
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return s, found, fmt.Errorf("%w: event log: %w", launch.ErrOptions, err)
+		}
+		defer f.Close()
+		logs = append(logs, f)
+	}
+	j := timeline.New()
+	if found, err = timeline.Read(j, logs...); err != nil {
+		return s, found, fmt.Errorf("read the event logs: %w", err)
+	}
+	if found.Events == 0 {
+		return s, found, errors.New("no events in these logs: name files that --events has written")
+	}
+	return j.Snapshot(), found, nil
 }
 
 // writePage writes the page of a job to a file, "-" for standard output. An existing file is replaced only by a whole page.

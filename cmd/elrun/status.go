@@ -64,29 +64,72 @@ type statusCommand struct {
 	Job   string `arg:"" optional:"" help:"Name of the job, or its beginning; may be left out if there is only one. Of a job that has ended within a day it shows the outcome."`
 	JSON  bool   `name:"json" help:"One JSON object, with all peers."`
 	Peers bool   `help:"Show a line for each peer instead of a line for each host."`
+	Check bool   `help:"Say in one line whether the job goes on, for health probes: status 1 if it waits for a peer that is unusually late, or for enough peers, or does not run."`
 	Paths bool   `help:"Show the path of each pair's data, by pairs of hosts, and why no better path is used. Only pairs with a peer on this host are shown."`
 }
 
+// Validate implements kong's validation: its errors are usage errors.
+func (s *statusCommand) Validate() error {
+	if s.Check && (s.JSON || s.Peers || s.Paths) {
+		return errors.New("--check goes with no other flag")
+	}
+	return nil
+}
+
 // Run prints the status of one job, running or ended.
-func (c *statusCommand) Run(ctx context.Context, t *terminal) error {
-	s, err := lastStatusOf(ctx, c.Job, c.Paths)
+func (s *statusCommand) Run(ctx context.Context, t *terminal) error {
+	if s.Check {
+		return s.check(ctx, t)
+	}
+	found, err := lastStatusOf(ctx, s.Job, s.Paths)
 	switch {
 	case err != nil:
 		return err
 	// JSON has every field in any case, so the other flags do not matter.
-	case c.JSON:
-		return writeJSON(t.stdout, s)
-	case s.Ended != nil:
-		return writeEnded(t.stdout, s, time.Now())
+	case s.JSON:
+		return writeJSON(t.stdout, found)
+	case found.Ended != nil:
+		return writeEnded(t.stdout, found, time.Now())
 	}
 	write := writeHosts
 	switch {
-	case c.Paths:
+	case s.Paths:
 		write = writePaths
-	case c.Peers:
+	case s.Peers:
 		write = writePeers
 	}
-	return writeStatus(t.stdout, s, write)
+	return writeStatus(t.stdout, found, write)
+}
+
+// check prints whether a job goes on. It returns an error if the job does not.
+func (s *statusCommand) check(ctx context.Context, t *terminal) error {
+	job, err := launch.Find(ctx, s.Job)
+	if err != nil {
+		return err
+	}
+	now, err := job.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	line, ok := health(now)
+	if !ok {
+		return fmt.Errorf("job %s %s", job.Name(), line)
+	}
+	_, err = fmt.Fprintf(t.stdout, "job %s %s\n", job.Name(), line)
+	return err
+}
+
+// health tells in words whether a job goes on, and whether it does.
+func health(s timeline.Snapshot) (line string, ok bool) {
+	switch q, stall := s.Quorum, s.Stall; {
+	case q != nil:
+		return fmt.Sprintf("waits for enough peers: %d of %d are present", q.Present, q.Needed), false
+	case stall != nil:
+		return fmt.Sprintf("has waited %v for %s: %s", seconds(stall.SinceMS), shortList(strings.Split(stall.Culprit, ",")), printable.Line(stall.Phase)), false
+	case s.Step == 0:
+		return "has committed no step yet", true
+	}
+	return fmt.Sprintf("goes on: step %d, epoch %d", s.Step, s.Epoch), true
 }
 
 // statusOf returns the status of the named job, or of the only job if name is empty.

@@ -265,3 +265,22 @@ func TestStatusIsNarrow(t *testing.T) {
 		}
 	}
 }
+
+// A probe fails while a job waits, and not before its first step.
+func TestHealth(t *testing.T) {
+	for _, c := range []struct {
+		s    timeline.Snapshot
+		want string
+		ok   bool
+	}{
+		{timeline.Snapshot{}, "has committed no step yet", true},
+		{timeline.Snapshot{Epoch: 2, Progress: timeline.Progress{Step: 7}}, "goes on: step 7, epoch 2", true},
+		{timeline.Snapshot{Progress: timeline.Progress{Step: 7}, Stall: &timeline.Stall{Culprit: "aaaa,bbbb", Phase: "has not entered\nthe call", SinceMS: 1400}},
+			"has waited 1s for aaaa,bbbb: has not entered; the call", false},
+		{timeline.Snapshot{Quorum: &timeline.Quorum{Present: 1, Needed: 3}, Stall: &timeline.Stall{}}, "waits for enough peers: 1 of 3 are present", false},
+	} {
+		if line, ok := health(c.s); line != c.want || ok != c.ok {
+			t.Errorf("%q, %v, want %q, %v", line, ok, c.want, c.ok)
+		}
+	}
+}

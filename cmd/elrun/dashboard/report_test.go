@@ -61,3 +61,14 @@ func TestScripts(t *testing.T) {
 		}
 	}
 }
+
+// The page of many peers and steps has a bounded size, since the model has.
+func TestReportSize(t *testing.T) {
+	var page strings.Builder
+	if err := WriteReport(&page, newTraining(64, "a", "b", "c", "d").add(2500)); err != nil {
+		t.Fatal(err)
+	}
+	if page.Len() > 3<<20 {
+		t.Errorf("the page has %d bytes", page.Len())
+	}
+}

@@ -2,6 +2,7 @@ package summary_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -97,4 +98,58 @@ func ExampleOf() {
 	// hello  without an end in the log  100 steps in 10s
 	// goodput 100 % of 1 peer's 10s
 	// slowest step 1: 100.0 ms, the mean is 100.0 ms
+}
+
+// Two runs of which one is slower, has another batch, and goes further.
+func TestCompare(t *testing.T) {
+	run := func(steps, length, batch int) timeline.Snapshot {
+		j := timeline.New()
+		add := func(ms int, index int, step int64, b event.Body) {
+			e := event.Event{Time: begun().Add(time.Duration(ms) * time.Millisecond), Index: index, Epoch: 1, Step: step, Body: b}
+			if index >= 0 {
+				e.Peer = "aaaaaaaa"
+			}
+			j.Add(e)
+		}
+		add(0, event.NoPeer, 0, event.Job{Job: "mnist", Launcher: fmt.Sprint(batch), Program: "./mnist", Settings: map[string]string{"seed": "1", "batch": fmt.Sprint(batch)}})
+		add(0, 0, 0, event.Member{Who: "aaaaaaaa", Host: "lab1", Launcher: "L", Began: begun()})
+		add(0, 0, 0, event.View{Members: []string{"aaaaaaaa"}, Reason: "start"})
+		for n := 1; n <= steps; n++ {
+			s := event.Step{Microbatches: [][2]int{{0, 1}}, ShareSamples: batch, Samples: batch, Loss: 1 / float64(n), StepMS: float64(length), ComputeMS: float64(length)}
+			s.Began = begun().Add(time.Duration((n-1)*length) * time.Millisecond)
+			add(n*length, 0, int64(n), s)
+		}
+		loss := 1.0
+		add(steps*length, 0, int64(steps), event.Done{Steps: int64(steps), Peers: 1, Loss: &loss, SHA256: fmt.Sprintf("%064d", batch)})
+		return j.Snapshot()
+	}
+	const want = `                    fast          slow
+end                 finished      finished
+steps               8             16
+time                800.0 ms      3.2 s
+peers               1             1
+goodput             100 %         100 %
+changes             0             0
+samples/s           80            40
+sha256              000000000000  000000000000
+loss at step 2      0.5           0.5
+loss at step 4      0.25          0.25
+loss at step 6      0.1667        0.1667
+loss at step 8      0.125         0.125
+loss at 16 samples  0.5           0.5
+loss at 32 samples  0.25          0.25
+loss at 48 samples  0.1667        0.1667
+loss at 64 samples  0.125         0.125
+loss at 200.0 ms    0.5           1
+loss at 400.0 ms    0.25          0.5
+loss at 600.0 ms    0.1667        0.3333
+loss at 800.0 ms    0.125         0.25
+`
+	if got := summary.Compare([]summary.Run{{Name: "fast", Job: run(8, 100, 8)}, {Name: "slow", Job: run(16, 200, 8)}}); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	differ := summary.Compare([]summary.Run{{Name: "a", Job: run(8, 100, 8)}, {Name: "b\n", Job: run(8, 100, 16)}, {Name: "none"}})
+	if !regexp.MustCompile(`(?m)^batch +8 +16$`).MatchString(differ) || strings.Contains(differ, "loss at") || strings.Contains(differ, "seed 1") {
+		t.Errorf("got\n%s", differ)
+	}
 }
