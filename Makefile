@@ -37,7 +37,7 @@ PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # start it, is built without the detector.
 RACELESS = /internal/lint$$|/testing/differential$$|/testing/chaos$$|/testing/netchaos$$|/testing/attack$$|/testing/k8s$$|/testing/slurm$$|/testing/ssh$$|/testing/howto$$|/scripts/
 # So are all programs of these tests, which therefore bring nothing under the detector. TestSortedByLabel and TestTasks compare long trainings.
-UNRACED = ^Test(Balance|Tasks|Bench|BenchTable|Compression|EvaluatorCost|EvaluatorKilled|SortedByLabel|TrafficOfLocalSteps|StatusIsThatOfTheHolders|TwoProgramsInOneCommand|SameTrainingAtOneAndFourPeers|ReadmeProgram|ReadmeProgramWrong|ReadmeSession|PackageDocs|ProgramsDoc|Quickstart|PeersDifferAtTheStart|SlowPeerWhereComputingCounts|SlowPeerIsParked|Transports|TransportBench|AutoIsNearBest)$$
+UNRACED = ^Test(Balance|Tasks|Bench|BenchTable|Compression|EvaluatorCost|EvaluatorKilled|SortedByLabel|TrafficOfLocalSteps|StatusIsThatOfTheHolders|TwoProgramsInOneCommand|SameTrainingAtOneAndFourPeers|ReadmeProgram|ReadmeProgramWrong|ReadmeSession|PackageDocs|ProgramsDoc|Quickstart|PeersDifferAtTheStart|SlowPeerWhereComputingCounts|SlowPeerIsParked|Top|TopOfLostElrun|Transports|TransportBench|AutoIsNearBest)$$
 
 # Left out of "make check": tests that start processes, and take minutes.
 COSTLY = /testing/(e2e|chaos|netchaos|attack|k8s|slurm|ssh|differential)$$

@@ -71,7 +71,7 @@ func (d drawing) commands() []Line {
 		{"elrun stop " + job, "end the job after the present step"},
 		{"elrun status " + job + " --peers", "print the peers"},
 		{"elrun status " + job + " --paths", "print which path the data takes, and why"},
-		{"elrun doctor", "try out what jobs need here"},
+		{"elrun dashboard " + job, "show the job in a browser"},
 	} {
 		lines = append(lines, Line{{" " + c.command, Strong}}, Line{{"     " + c.what, Faint}})
 	}
