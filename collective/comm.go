@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/collective/transport"
 )
 
@@ -39,6 +40,9 @@ type Options struct {
 	// Calls on communicators from Split and Dup, which other goroutines may use, are not
 	// reported.
 	OnError func(error)
+	// Record, if set, keeps the calls for the reports of package collective/flight. It costs less than
+	// 100 ns a call.
+	Record *flight.Recorder
 	// Sites is the site of each rank, by rank: ranks of one site are connected by a faster network
 	// than ranks of different sites. It is nil if the sites are not known. If it is set, a
 	// commutative AllReduce is hierarchical after Calibrate: only one rank of each site exchanges
@@ -149,6 +153,7 @@ func New(t transport.Transport, rank, size int, o Options) (*Comm, error) {
 		tracker:   tracker{started: time.Now(), calls: make(map[*operation]struct{})},
 		sequences: make(map[uint64]*sequence),
 	}
+	o.Record.Origin(ep.started)
 	// Only some transports share memory, and only in views whose ranks have agreed on it.
 	if s, ok := t.(transport.Sharer); ok {
 		ep.shared = memoryOf(s.Shared())
@@ -419,6 +424,9 @@ func shortSegment(segment int, beta float64) int {
 // communicate: each of these ranks derives the same communicator from values that all of them know.
 // Its calls are refused after the communicator of the sequence parent is closed; parent may be nil.
 func (c *Comm) derive(id uint64, parent *sequence, ranks []int) *Comm {
+	if parent != nil {
+		c.opts.Record.Group(id, slices.Clone(ranks))
+	}
 	return &Comm{endpoint: c.endpoint, group: newGroup(ranks, c.self), callOptions: callOptions{segment: c.opts.Segment},
 		seq: c.sequence(id, parent), id: id}
 }
@@ -563,6 +571,7 @@ func (c *Comm) begin(p *plan, blocking bool) (*operation, error) {
 	case TwoLevel:
 		o.lock, o.ticket = c.level.lock, c.level.lock.nextTicket()
 	}
+	o.record()
 	return o, nil
 }
 

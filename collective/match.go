@@ -125,6 +125,6 @@ func (m *matching) receive(o *operation, buf []byte) (Message, error) {
 		o.recordProgress()
 		return err
 	})
-	r.end(err == nil)
+	r.end(err)
 	return got, err
 }

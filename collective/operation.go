@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/collective/internal/stall"
 	"github.com/elrun/elrun/collective/transport"
 	"github.com/elrun/elrun/internal/kernel"
@@ -44,6 +45,7 @@ type operation struct {
 	ticket       uint32             // ticket of this call for the lock
 	scratch      []*[]uint64        // pooled memory, returned at the end
 	watch        *watchState        // owned by the watchdog; nil until the watchdog sees the call
+	number       uint64             // of the call in Options.Record; 0 if it is not recorded
 }
 
 // describe fills in the fields that come from the communicator and the description of the
@@ -51,6 +53,20 @@ type operation struct {
 func (o *operation) describe(c *Comm, call *transport.Call) {
 	o.Comm = c
 	o.env.Comm, o.env.Call, o.env.Priority = c.id, *call, c.priority
+}
+
+// record records the begin of the call in Options.Record, unless the call is a part of another call. The caller holds
+// endpoint.mu.
+func (o *operation) record() {
+	r := o.opts.Record
+	if r == nil || o.seq.part {
+		return
+	}
+	at := o.begin
+	if !o.tracked.Load() {
+		at = time.Since(o.started)
+	}
+	o.number = r.Begin(&flight.Begun{Envelope: &o.env, Purpose: o.purpose, Peer: o.peer, Sends: o.sends, Background: !o.blocking, At: at})
 }
 
 // segment returns the maximum bytes of a message of the call.
@@ -65,9 +81,10 @@ func (o *operation) execute(ctx context.Context, argErr error, body func(*operat
 	var err error
 	defer func() {
 		if panicked {
-			o.revoke(errPanicked)
+			err = errPanicked
+			o.revoke(err)
 		}
-		o.end(err == nil && !panicked)
+		o.end(err)
 	}()
 	err = o.checkAndRun(ctx, argErr, body)
 	panicked = false
@@ -135,15 +152,19 @@ func (o *operation) releaseLock(well bool) {
 }
 
 // end releases everything that the call holds: its lock, its pooled memory, its place in the
-// sequence, and the watching of its context. Afterwards o may be reused.
-func (o *operation) end(well bool) {
+// sequence, and the watching of its context. Afterwards o may be reused. err is the error of the call.
+func (o *operation) end(err error) {
 	if o.lock != nil {
-		o.lock.release(well)
+		o.lock.release(err == nil)
 	}
 	for _, words := range o.scratch {
 		o.pools.put(words)
 	}
 	ep, disarm := o.endpoint, o.unwatch // after unregister o may be another call
+	now := time.Since(ep.started)
+	if o.number != 0 {
+		ep.opts.Record.End(o.number, now, err)
+	}
 	ep.mu.Lock()
 	if o.seq.running == o {
 		o.seq.running = nil
@@ -156,7 +177,7 @@ func (o *operation) end(well bool) {
 	if o.guard != nil {
 		disarm = o.guard.unref()
 	}
-	tracked := ep.unregister(o)
+	tracked := ep.unregister(o, now)
 	ep.mu.Unlock()
 	if disarm != nil {
 		disarm()

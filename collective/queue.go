@@ -101,6 +101,7 @@ func (q *queue) next(ep *endpoint) (e queuedCall, o *operation) {
 	o.describe(e.comm, &e.call)
 	o.peer, o.env.Seq, o.guard = -1, e.seq, e.guard
 	o.lock, o.ticket = e.comm.lane.lock, e.ticket
+	o.record()
 	return e, o
 }
 

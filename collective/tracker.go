@@ -63,15 +63,15 @@ func (t *tracker) track(o *operation) {
 	o.tracked.Store(true)
 }
 
-// unregister removes a call that has ended, and reports whether it was tracked. If it was, the
+// unregister removes a call that has ended at now, and reports whether it was tracked. If it was, the
 // caller must call working.Done. The caller holds endpoint.mu.
-func (t *tracker) unregister(o *operation) bool {
+func (t *tracker) unregister(o *operation, now time.Duration) bool {
 	if t.untracked == o {
 		*o = operation{}
 		t.untracked, t.spare = nil, o
 		return false
 	}
-	t.limit.End(time.Since(t.started))
+	t.limit.End(now)
 	delete(t.calls, o)
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/collective/internal/stall"
 	"github.com/elrun/elrun/collective/transport"
 )
@@ -146,6 +147,7 @@ func (w *watchdog) checkAll() {
 	}
 	for _, o := range ops {
 		waiting = w.check(o, now) || waiting
+		w.recordWait(o, now, flight.Wait{})
 		w.revokeIfDeadlock(o, now)
 	}
 	if !waiting {
@@ -218,6 +220,7 @@ func (w *watchdog) report(o *operation, s Stall, now time.Duration) {
 	}
 	s.Call, s.For, s.Waiting = o.env.Call, o.purpose, int(o.recvFrom.Load())-1
 	s.Culprits, s.Phase = w.culprits(o, now)
+	w.recordWait(o, now, flight.Wait{Culprits: s.Culprits, Phase: s.Phase})
 	// The same call is reported again, at growing intervals, so that long stalls stay visible.
 	same := w.lastReport.by != o && slices.Equal(w.lastReport.culprits, s.Culprits)
 	if same && now-w.lastReport.at < max(stall.After, s.Since/4) {
@@ -229,6 +232,21 @@ func (w *watchdog) report(o *operation, s Stall, now time.Duration) {
 		w.told = append(w.told, o)
 	}
 	o.watch.told, o.watch.began = s, now-s.Since
+}
+
+// recordWait records in Options.Record for whom a call waits, unless the wait is short. The caller may set the culprits and the
+// phase.
+func (w *watchdog) recordWait(o *operation, now time.Duration, known flight.Wait) {
+	x := o.blockingWait()
+	known.Quiet = now - x.Since
+	if o.number == 0 || known.Quiet < stall.AskAfter {
+		return
+	}
+	known.For = -1
+	if len(x.For) > 0 {
+		known.For = x.For[0]
+	}
+	w.opts.Record.Wait(o.number, known)
 }
 
 // over ends the stall of a call, if it was reported.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic/member"
 )
 
@@ -113,6 +114,19 @@ func (a Admin) Heard() map[ID]time.Duration {
 	})
 	if !ok {
 		return make(map[ID]time.Duration)
+	}
+	return out
+}
+
+// Calls returns the record of the last calls of this peer, in all its sessions. It does not wait for the program, nor for a
+// call.
+func (a Admin) Calls() flight.Record {
+	if !a.g.made() {
+		return flight.New(time.Now()).Record(time.Now())
+	}
+	out := a.g.calls.Record(time.Now())
+	if d := a.g.current(); d != nil {
+		out.Peer, out.Index, out.Host, out.Step = d.ep.Self.ID.Short(), d.ep.Self.Index, d.ep.Self.Host, d.report.committed()
 	}
 	return out
 }

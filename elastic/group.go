@@ -15,6 +15,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/event"
 )
 
@@ -126,6 +127,7 @@ type Group struct {
 	requests requestServer // of other peers
 	outcome  outcome
 	leftLog  sync.Once // the log has the leave of this peer
+	calls    *flight.Ring
 }
 
 // Errors for a group or session that Join and Next did not make, and for a nil context.
@@ -160,7 +162,7 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 	if cfg.RejoinTimeout == 0 {
 		cfg.RejoinTimeout = DefaultRejoinTimeout
 	}
-	g := &Group{cfg: cfg, orders: newOrders()}
+	g := &Group{cfg: cfg, orders: newOrders(), calls: flight.New(time.Now())}
 	g.requests = requestServer{cfg: &g.cfg, identity: &g.identity, registration: &g.held.registration}
 	g.held.advanced = func(step int64) { g.current().report.commit(step) }
 	err := errNoContext

@@ -125,6 +125,7 @@ func (g *Group) enter(ctx context.Context, d *driver, v View) (*Session, error) 
 	o.OnStall = func(stall collective.Stall) { d.loop.do(func() { d.reportStall(v, stall) }) }
 	o.OnStallOver = func(stall collective.Stall) { d.loop.do(func() { d.reportStallOver(v, stall) }) }
 	o.Step = d.report.committed
+	o.Record = g.calls.Session(v.Epoch, rank, short(v.Members))
 	o.OnBegin, o.OnError, o.Sites = s.callBegins, s.callFailed, v.Sites()
 	if o.Cost == (collective.Cost{}) {
 		o.Cost = g.sessions.cost

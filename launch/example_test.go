@@ -215,3 +215,10 @@ func ExampleJob_Watch() {
 		fmt.Printf("step %d of %d, %d peers: %s\n", s.Step, s.Of, len(s.Peers), s.Goodput.Line())
 	}
 }
+
+// Records that Job.Record has written name the peer that holds the others up.
+func ExampleReadRecords() {
+	_, err := launch.ReadRecords("no-such-directory")
+	fmt.Println(err)
+	// Output: launch: read records: open no-such-directory: no such file or directory
+}

@@ -5,9 +5,11 @@ import (
 	"iter"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/internal/ctl"
+	"github.com/elrun/elrun/launch/internal/doctor"
 )
 
 // Errors of Find and of the methods of a Job. Compare them with errors.Is.
@@ -71,6 +73,19 @@ func (j *Job) Watch(ctx context.Context) iter.Seq2[timeline.Snapshot, error] { r
 // with an error when ctx ends, or the last elrun of the job on this host does. If the caller is too slow, events are left
 // out, and an event Dropped tells how many. A job whose events nobody wants keeps none.
 func (j *Job) Events(ctx context.Context) iter.Seq2[event.Event, error] { return j.at.Events(ctx) }
+
+// Record asks the peers of this host, and those of its elrun processes, for the records of their last 1,024 calls and for
+// their goroutines, and writes them into a directory, which is made if necessary and must have no records yet. For
+// a peer that does not answer within 2 s, it writes what the others know of it. A peer answers from a goroutine that needs
+// neither the program nor a call. The Finding says which peer holds the others up, as ReadRecords would. The reason is for
+// people.
+func (j *Job) Record(ctx context.Context, dir, reason string) (flight.Finding, error) {
+	return doctor.Record(ctx, j.at, dir, reason)
+}
+
+// ReadRecords reads the directories that Job.Record has written, one of each host of a job, and says which peer holds the others
+// up: the first one that is missing or different in the calls of all peers, see flight.Judge.
+func ReadRecords(dirs ...string) (flight.Finding, error) { return doctor.ReadRecords(dirs...) }
 
 // Scale asks the elrun process that started the job's peers on this host to change their number to
 // n: it starts peers or asks some to leave. It returns a description of the action for people. If

@@ -45,8 +45,9 @@ func libraries() []layer {
 		// The interface that a transport implements, the headers of messages, and the errors that
 		// ranks send to each other.
 		{"level 2, below collective", []string{"collective/transport"}},
-		// The search for the rank that blocks a call, and the adaptive timeout of calls. Pure code.
-		{"level 2, over the transport", []string{"collective/internal/stall"}},
+		// The search for the rank that blocks a call, the adaptive timeout of calls, and the record of the last
+		// calls with what it tells. Pure code.
+		{"level 2, over the transport", []string{"collective/internal/stall", "collective/flight"}},
 		// The collective calls of users, over a Transport that the caller passes in.
 		{"level 2", []string{"collective"}},
 		// The agreement on the next view, without a clock, and the transfer of state to a joining

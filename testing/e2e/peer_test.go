@@ -25,7 +25,7 @@ func roles() map[string]func(context.Context) error {
 		"barrier": barrier, "loop": loop, "deaf": deaf, "half": half, "steps": steps, "disagree": steps,
 		"train": elasticLoop, "early": endEarly, "flood": flood, "stall": stall, "polite": polite, "fixed": fixedCosts, "chatty": chatty,
 		"handle": handle, "eight": eight, "endless": endless, "mortal": mortal, "forget": forget, "fatal": fatal,
-		"replaced": replaced(true), "replaced by value": replaced(false), "subject": subject,
+		"replaced": replaced(true), "replaced by value": replaced(false), "subject": subject, "spin": spin,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/elrun/elrun/launch/internal/wire"
@@ -39,7 +40,7 @@ func open(ctx context.Context, at SocketName, what wire.Request) (net.Conn, wire
 // nothing to a socket of another user, because that user could have replaced the peer's socket.
 func exchange(conn net.Conn, what wire.Request) (wire.Reply, error) {
 	limit := time.Now().Add(ControlPeriod)
-	if what.Request != "status" && what.Request != "stop" && what.Request != "dead" && what.Request != "watch" && what.Request != "events" {
+	if !slices.Contains([]string{"status", "stop", "dead", "watch", "events", "record"}, what.Request) {
 		limit = limit.Add(ScalePeriod)
 	}
 	if err := errors.Join(SameUser(conn), conn.SetDeadline(limit)); err != nil {

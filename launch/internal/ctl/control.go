@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/launch/internal/wire"
@@ -33,6 +34,7 @@ type Services struct {
 	Refresh      func(text string) (spec.Ticket, error)
 	Revoke, Kick func(ctx context.Context, name string) (string, error)
 	Bury         func(dead []elastic.ID) (string, error)
+	Record       func() flight.Record
 }
 
 // Answer implements Responder.
@@ -64,6 +66,9 @@ func (s Services) Answer(ctx context.Context, r wire.Request) (out wire.Reply, e
 		out.Done, err = s.Kick(ctx, r.Peer)
 	case "dead":
 		out.Done, err = s.Bury(r.Dead)
+	case "record":
+		record := s.Record()
+		out.Record = &record
 	default:
 		err = fmt.Errorf("unknown request %q", r.Request)
 	}

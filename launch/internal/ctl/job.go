@@ -331,6 +331,35 @@ func askStatus(ctx context.Context, peers []SocketName, paths bool) ([]spec.Stat
 	return reports, err
 }
 
+// Answer is the answer of a peer of a job to a request on its control socket.
+type Answer struct {
+	At    SocketName
+	Reply wire.Reply
+	Err   error // the peer has not answered
+}
+
+// Records asks the peers of the job on this host, and those of its launchers, for the records of their calls, all at once. It
+// waits for a peer for ControlPeriod at most.
+func (j *Job) Records(ctx context.Context) ([]Answer, error) {
+	peers, err := j.peers()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Answer, len(peers))
+	var work sync.WaitGroup
+	for i, n := range peers {
+		work.Go(func() {
+			r, err := Ask(ctx, n, wire.Request{Request: "record"})
+			if err == nil && r.Record == nil {
+				err = errors.New("no record in the answer")
+			}
+			out[i] = Answer{n, r, err}
+		})
+	}
+	work.Wait()
+	return out, nil
+}
+
 // askAll calls ask for several control sockets at once. It returns the reply of each, empty where there is none, and the
 // first error.
 func askAll(at []SocketName, ask func(SocketName) (wire.Reply, error)) ([]wire.Reply, error) {

@@ -455,6 +455,16 @@ func (l *Link) status() spec.Status {
 	return l.reducer.report(time.Now())
 }
 
+// condition returns the state of this peer, and whether too few members are left for it to go on.
+func (l *Link) condition() (state string, short bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reducer == nil {
+		return spec.StateJoining, false
+	}
+	return l.reducer.condition(), l.reducer.short
+}
+
 // Close sends the queued messages, for as long as the launcher lives, and drops later events. The
 // connection stays open, because its end shows the launcher's death.
 func (l *Link) Close() error {

@@ -2,10 +2,12 @@ package inpeer
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/launch/internal/wire"
@@ -135,6 +137,19 @@ func (r *reducer) step(n int64, s event.Step) {
 	}
 }
 
+// condition returns the state of the peer: the first case that fits, final states first.
+func (r *reducer) condition() string {
+	switch {
+	case r.state != "":
+		return r.state
+	case r.self.Rank < 0:
+		return spec.StateJoining
+	case len(r.stalled) > 0 || r.short:
+		return spec.StateWaiting
+	}
+	return spec.StateRunning
+}
+
 // report returns the status at now with this peer's own entry. The result shares no memory with r.
 func (r *reducer) report(now time.Time) spec.Status {
 	s := r.status
@@ -144,6 +159,7 @@ func (r *reducer) report(now time.Time) spec.Status {
 		s.ElapsedMS = now.Sub(r.began).Seconds() * 1000
 	}
 	self := r.self
+	self.State = r.condition()
 	var kinds []string // in sorted order, each once
 	for _, p := range r.to {
 		if at, found := slices.BinarySearch(kinds, p.Kind); !found {
@@ -151,17 +167,6 @@ func (r *reducer) report(now time.Time) spec.Status {
 		}
 	}
 	self.Path = strings.Join(kinds, ",")
-	// The first case that fits is the state: final states come first.
-	switch {
-	case r.state != "":
-		self.State = r.state
-	case self.Rank < 0:
-		self.State = spec.StateJoining
-	case len(r.stalled) > 0 || r.short:
-		self.State = spec.StateWaiting
-	default:
-		self.State = spec.StateRunning
-	}
 	// Copy the slices, because later events change the slices of r.
 	s.Members = slices.Clone(s.Members)
 	for i := range s.Members {
@@ -178,6 +183,28 @@ func (r *reducer) report(now time.Time) spec.Status {
 	}
 	s.WaitingFor = slices.Clone(r.stalled)
 	return s
+}
+
+// maxStacks bounds the text of the goroutines in a record, in bytes.
+const maxStacks = 1 << 20
+
+// record returns the record of this peer's calls with its goroutines, for the control socket. It needs neither the program nor a
+// call.
+func (p *peer) record() flight.Record {
+	p.mu.Lock()
+	g := p.group
+	p.mu.Unlock()
+	var out flight.Record
+	if g == nil { // it has not joined yet
+		out = flight.New(time.Now()).Record(time.Now())
+	} else {
+		out = g.Admin().Calls()
+	}
+	out.PID = p.a.pid()
+	out.State, out.Needs = p.a.condition()
+	stacks := make([]byte, maxStacks)
+	out.Stacks = string(stacks[:runtime.Stack(stacks, true)])
+	return out
 }
 
 // describeOthers completes the entries of s without a report of their own, from members and heard.

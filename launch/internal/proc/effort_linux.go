@@ -64,4 +64,4 @@ func resident(pid string) int64 {
 }
 
 // Stopped reports whether a signal has stopped the process.
-func (f *Foreign) Stopped() bool { return stopped(f.PID) }
+func (f *Foreign) Stopped() bool { return Stopped(f.PID) }

@@ -194,7 +194,7 @@ func (l *Local) Input(part []byte) error {
 // Look implements Process.
 func (l *Local) Look() (r wire.HaltReport, now bool) {
 	pid := l.PID()
-	return wire.HaltReport{PID: pid, On: stopped(pid)}, true
+	return wire.HaltReport{PID: pid, On: Stopped(pid)}, true
 }
 
 // Send implements Process. The message is dropped if the queue is full.

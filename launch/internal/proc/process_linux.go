@@ -62,9 +62,9 @@ func parseStat(text []byte) (s stat, ok bool) {
 	return s, true
 }
 
-// stopped reports whether a process is stopped by a signal, such as SIGSTOP. A process that a
+// Stopped reports whether a process is stopped by a signal, such as SIGSTOP. A process that a
 // debugger holds is not stopped in this sense.
-func stopped(pid int) bool {
+func Stopped(pid int) bool {
 	s, ok := readStat("/proc/" + strconv.Itoa(pid))
 	return ok && s.state == 'T'
 }

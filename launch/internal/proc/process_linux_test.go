@@ -26,7 +26,7 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("%q: got %+v, %v", text, got, ok)
 		}
 	}
-	if stopped(os.Getpid()) || stopped(0) {
+	if Stopped(os.Getpid()) || Stopped(0) {
 		t.Error("this process is not stopped, and there is no process 0")
 	}
 }

@@ -4,8 +4,8 @@ package proc
 
 import "github.com/elrun/elrun/elastic"
 
-// stopped returns false: the state is known on Linux only.
-func stopped(int) bool { return false }
+// Stopped returns false: the state is known on Linux only.
+func Stopped(int) bool { return false }
 
 // ProcessName returns "": the name is known on Linux only.
 func ProcessName() string { return "" }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/spec"
@@ -20,7 +21,7 @@ func DecodeReply(b []byte) (Reply, error) {
 	if r.Error != "" {
 		return Reply{}, errors.New(r.Error)
 	}
-	if r.Status == nil && !r.Stopping && r.Scaling == "" && r.Ticket == nil && r.Done == "" && r.Snapshot == nil && r.Next == 0 {
+	if r.Status == nil && !r.Stopping && r.Scaling == "" && r.Ticket == nil && r.Done == "" && r.Snapshot == nil && r.Next == 0 && r.Record == nil {
 		return Reply{}, errors.New("decode reply: the reply is empty")
 	}
 	return r, nil
@@ -35,7 +36,7 @@ const (
 
 // Request is a request on a control socket.
 type Request struct {
-	Request string `json:"request"` // status, stop, scale, ticket, refresh, revoke, kick, dead, watch or events
+	Request string `json:"request"` // status, stop, scale, ticket, refresh, revoke, kick, dead, watch, events or record
 	// Peers is the number of peers that scale asks for: in the whole job, or on Host.
 	Peers int    `json:"peers,omitempty"`
 	Host  string `json:"host,omitempty"`
@@ -77,7 +78,9 @@ type Reply struct {
 	// Events are events of a launcher, and Next is Request.Since for those after them, at least 1.
 	Events []json.RawMessage `json:"events,omitempty"`
 	Next   int64             `json:"next,omitempty"`
-	Error  string            `json:"error,omitempty"`
+	// Record has the last calls of the peer.
+	Record *flight.Record `json:"record,omitempty"`
+	Error  string         `json:"error,omitempty"`
 }
 
 // DecodeRequest decodes a request line and checks the values that the request uses.

@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/elrun/elrun/collective"
+	"github.com/elrun/elrun/collective/flight"
+	"github.com/elrun/elrun/testing/process"
+)
+
+// spin makes calls until the last rank begins a loop without an end.
+func spin(ctx context.Context) error {
+	g, s, err := join(ctx)
+	if err != nil {
+		return err
+	}
+	v := []int64{1}
+	for range 10 {
+		if err := collective.AllReduce(ctx, s.Comm, v, v, collective.Max[int64]); err != nil {
+			return errors.Join(err, g.Close())
+		}
+	}
+	fmt.Println("calls made")
+	if s.Rank == s.Comm.Size()-1 {
+		deadLoop()
+	}
+	return errors.Join(collective.Barrier(ctx, s.Comm), g.Close())
+}
+
+// deadLoop never returns.
+func deadLoop() {
+	for i := uint(1); i != 0; i += 2 {
+		continue
+	}
+}
+
+// record takes the records of a job until they name somebody, and returns what elrun doctor says of them, at once and when it
+// reads them.
+func (e *elrun) record(t *testing.T) (found flight.Finding, read string) {
+	t.Helper()
+	dir := ""
+	for i := 0; found.Cause == "" || found.Cause == flight.None; i++ {
+		dir = filepath.Join(t.TempDir(), fmt.Sprint(i))
+		stdout, stderr, status := process.Command(t, "doctor", e.job.Name, "--record", dir, "--json")
+		if err := json.Unmarshal([]byte(stdout), &found); err != nil || status != 0 {
+			t.Fatalf("status %d, %v: %s", status, err, stderr)
+		}
+	}
+	read, stderr, status := process.Command(t, "doctor", "--read", dir)
+	if status != 0 || !strings.HasPrefix(read, found.Text+"\n") {
+		t.Errorf("status %d, read %q %s, want %q", status, read, stderr, found.Text)
+	}
+	return found, read
+}
+
+// A peer whose program is in a loop without an end gives its record, and its goroutines show the loop.
+func TestRecordDeadLoop(t *testing.T) {
+	e := start(t, "spin", 3)
+	e.Expect(t, "[0] calls made", "[1] calls made", "[2] calls made")
+	found, read := e.record(t)
+	if found.Cause != flight.Absent || found.Index != 2 || !strings.Contains(found.Text, "has not begun call 12, its last was 11") || !strings.Contains(read, "e2e.deadLoop") {
+		t.Errorf("got %+v", found)
+	}
+	e.signalPeer(t, 2, syscall.SIGKILL)
+	e.Wait(t)
+}
+
+// A peer that is stopped does not answer. What its launcher knows of it, and the state of its process, name it; after a moment the
+// launcher kills it, and the others go on.
+func TestRecordStopped(t *testing.T) {
+	e := start(t, "train", 3)
+	e.expectRanks(t, 3)
+	e.signalPeer(t, 1, syscall.SIGSTOP)
+	found, _ := e.record(t)
+	if found.Index != 1 || found.Cause != flight.Halted && found.Cause != flight.Lost && found.Cause != flight.NoAnswer {
+		t.Errorf("got %+v", found)
+	}
+	e.Signal(t, syscall.SIGINT)
+	e.Wait(t)
+}
