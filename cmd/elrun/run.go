@@ -35,6 +35,7 @@ type jobFlags struct {
 	Dashboard     pageFlag `placeholder:"ADDR" help:"Show the job in a browser: print the link of its page. --dashboard=HOST:PORT chooses where it is served."`
 	Log           string   `placeholder:"DIR" help:"Write the figures of each step to this folder: for TensorBoard, and as a table, steps.csv."`
 	Trace         string   `placeholder:"FILE" help:"Write a trace of the job to this file, as in run.pftrace, which https://ui.perfetto.dev shows: what each peer does in each step."`
+	Record        string   `placeholder:"DIR" help:"When a call stalls, a peer is lost or its process fails, write the last calls of all peers here, for elrun doctor --read."`
 	PreemptNotice string   `placeholder:"CMD|FILE" help:"Let these peers leave, with nothing lost, when the notice comes that this machine is about to be taken away: when an absolute path FILE appears, when a shell command CMD ends with status 0, or as aws, gcp or azure tell their spot machines."`
 	Audit         float64  `placeholder:"RATE" help:"Let each peer compute another peer's part again in this fraction of the steps, and put out a peer whose result is wrong; the program must read ELRUN_AUDIT, as bin/mnist --exact does."`
 	dhtFlags
@@ -88,7 +89,7 @@ func (j *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	o := launch.Options{
 		Program: program[0], Args: program[1:], Peers: j.Peers.orCores(), Job: j.Name,
 		Network: j.network(), Membership: j.membership(),
-		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && j.Events != "-", Events: events, LogDir: j.LogDir, HideArgs: j.NoArgs, Hooks: hooks, Metrics: j.Metrics, Scalars: j.Log, Trace: j.Trace},
+		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && j.Events != "-", Events: events, LogDir: j.LogDir, HideArgs: j.NoArgs, Hooks: hooks, Metrics: j.Metrics, Scalars: j.Log, Trace: j.Trace, Records: j.Record},
 		Signals: t.signals}
 	switch {
 	case j.Grace != nil:

@@ -29,6 +29,7 @@ type Output struct {
 	Metrics string // HOST:PORT at which the metrics of the job are served for Prometheus; "" for none
 	Scalars string // folder that gets the figures of each step, for TensorBoard and as steps.csv; "" for none
 	Trace   string // file that gets a trace of these events for Perfetto; "" for none
+	Records string // folder that gets the last calls of the peers when a call stalls or a peer is lost, see launch.Job.Record; "" for none
 	LogDir  string // gets a file INDEX.log for each peer in addition to the output; "" for none
 }
 
@@ -43,13 +44,15 @@ func (out *Output) check() error {
 	return nil
 }
 
-// Prepare makes the folder of the logs.
+// Prepare makes the folders of the logs and of the records.
 func (out *Output) Prepare() error {
-	if out.LogDir == "" {
-		return nil
-	}
-	if err := private.MkdirAll(out.LogDir); err != nil {
-		return fmt.Errorf("launch: log directory: %w", err)
+	for name, dir := range map[string]string{"log directory": out.LogDir, "directory of records": out.Records} {
+		if dir == "" {
+			continue
+		}
+		if err := private.MkdirAll(dir); err != nil {
+			return fmt.Errorf("launch: %s: %w", name, err)
+		}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/collective/flight"
+	"github.com/elrun/elrun/launch"
 	"github.com/elrun/elrun/testing/process"
 )
 
@@ -70,6 +71,24 @@ func TestRecordDeadLoop(t *testing.T) {
 	}
 	e.signalPeer(t, 2, syscall.SIGKILL)
 	e.Wait(t)
+}
+
+// With --record elrun takes the records when a call stalls and when a process fails.
+func TestRecordByItself(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "records")
+	e := start(t, "stall", 3, "--record", dir)
+	e.expectRanks(t, 3)
+	e.Expect(t, "has not begun call")
+	found, err := launch.ReadRecords(dir)
+	if err != nil || found.Cause != flight.Absent || found.Index != 2 {
+		t.Errorf("after a stall: %+v, %v", found, err)
+	}
+	e.signalPeer(t, 2, syscall.SIGKILL)
+	e.Wait(t)
+	process.Until(t, "the record of the exit", func() bool {
+		found, err = launch.ReadRecords(dir)
+		return err == nil && found.Cause == flight.Lost && found.Index == 2
+	})
 }
 
 // A peer that is stopped does not answer. What its launcher knows of it, and the state of its process, name it; after a moment the

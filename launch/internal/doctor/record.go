@@ -15,6 +15,7 @@ import (
 
 	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/event/timeline"
+	"github.com/elrun/elrun/internal/private"
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/proc"
 	"github.com/elrun/elrun/launch/spec"
@@ -135,7 +136,7 @@ func knownByPeers(s spec.Status) []flight.Peer {
 
 // writeRecords writes a file for each record, and then the file of the job, so that a directory with the latter is complete.
 func writeRecords(dir string, about flight.Job, records []flight.Record) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := private.MkdirAll(dir); err != nil {
 		return err
 	}
 	if _, err := os.Lstat(filepath.Join(dir, jobFile)); err == nil {
@@ -161,7 +162,7 @@ func writeJSON(path string, what any) error {
 		return err
 	}
 	_, err = f.Write(append(text, '\n'))
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err == nil {
+	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {

@@ -21,6 +21,7 @@ type journal struct {
 	hooks    *hooks
 	scalars  *scalarLog
 	trace    *traceLog
+	records  *recordLog
 	tape     tape
 	sink     event.Sink      // of the options; nil for none
 	launcher string          // name of this launcher
@@ -38,6 +39,7 @@ func (j *journal) start(o *spec.Options, say func(format string, args ...any), o
 		return err
 	}
 	j.hooks = (&hooks{say: say, orphans: orphans}).start(o)
+	j.records = (&recordLog{say: say}).start(o)
 	return nil
 }
 
@@ -52,6 +54,7 @@ func (j *journal) emit(index int, id string, b event.Body) {
 func (j *journal) add(e event.Event) {
 	j.model.Add(e)
 	j.hooks.offer(e, time.Now())
+	j.records.offer(e, time.Now())
 	j.scalars.offer(e, j.model)
 	j.trace.offer(e)
 	j.tape.add(e)
@@ -124,6 +127,7 @@ func (j *journal) notice(cause string) { j.emit(event.NoPeer, "", event.Notice{C
 
 // finish waits for the commands and the files of events, as long as the patience each.
 func (j *journal) finish(patience time.Duration) {
+	j.records.finish(patience)
 	j.hooks.finish(patience)
 	j.scalars.finish(patience)
 	j.trace.finish(patience)

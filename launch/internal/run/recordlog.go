@@ -1,0 +1,115 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/launch/internal/ctl"
+	"github.com/elrun/elrun/launch/internal/doctor"
+	"github.com/elrun/elrun/launch/internal/wire"
+	"github.com/elrun/elrun/launch/spec"
+)
+
+// recordLog takes the records of the peers' calls when something goes wrong, each into a directory of its own below
+// Output.Records, in a goroutine of its own. The launcher's loop calls offer. A nil recordLog does nothing.
+type recordLog struct {
+	dir, job string
+	say      func(format string, args ...any)
+	due      chan string // reasons
+	ended    chan struct{}
+	ctx      context.Context // its end ends the record that is being taken
+	cancel   context.CancelFunc
+	recent   map[string]time.Time // by reason: when the last record was due
+	left     int                  // number of records that may still be taken
+}
+
+const (
+	// maxRecords bounds the records of a job, since each may take some megabytes.
+	maxRecords = 20
+	// recordPeriod is the shortest time between two records for one reason: the peers report one stall each.
+	recordPeriod = 10 * time.Second
+	// shownRecord bounds a line about a record, in bytes.
+	shownRecord = 190
+)
+
+// start starts the goroutine, which finish ends; say is set. It returns nil if the options ask for no records.
+func (r *recordLog) start(o *spec.Options) *recordLog {
+	if o.Output.Records == "" {
+		return nil
+	}
+	r.dir, r.job, r.left = o.Output.Records, o.Job, maxRecords
+	r.due, r.ended, r.recent = make(chan string, 1), make(chan struct{}), make(map[string]time.Time)
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	go r.run()
+	return r
+}
+
+// offer makes a record due if an event tells of something that went wrong. It does not block: while a record is being taken,
+// one more waits, and further ones are left out.
+func (r *recordLog) offer(e event.Event, now time.Time) {
+	if r == nil || r.left == 0 {
+		return
+	}
+	reason := trouble(e.Body)
+	last, known := r.recent[reason]
+	if reason == "" || known && now.Sub(last) < recordPeriod {
+		return
+	}
+	select {
+	case r.due <- reason:
+		r.recent[reason] = now
+		r.left--
+	default:
+	}
+}
+
+// trouble returns the reason for a record that an event gives, "" for none.
+func trouble(b event.Body) string {
+	switch b := b.(type) {
+	case event.Stall:
+		if !b.Over {
+			return "stall"
+		}
+	case event.Lost:
+		return "lost"
+	case event.Exit:
+		if !b.Asked && (b.Status != 0 || b.Signal != 0) {
+			return "exit"
+		}
+	case event.Quorum:
+		if b.State == "lost" {
+			return "quorum"
+		}
+	}
+	return ""
+}
+
+// run takes the records that are due. A job whose peers have all ended has no record.
+func (r *recordLog) run() {
+	defer close(r.ended)
+	for reason := range r.due {
+		dir := filepath.Join(r.dir, time.Now().Format("20060102-150405.000-")+reason)
+		found, err := doctor.Record(r.ctx, ctl.Of(r.job), dir, reason)
+		switch {
+		case err == nil:
+			r.say("%s", wire.Clip("the last calls are in "+dir+": "+found.Text, shownRecord))
+		case r.ctx.Err() == nil && !errors.Is(err, ctl.ErrNoJob):
+			r.say("--record: %v", err)
+		}
+	}
+}
+
+// finish waits for the record that is being taken, as long as the patience.
+func (r *recordLog) finish(patience time.Duration) {
+	if r == nil {
+		return
+	}
+	close(r.due)
+	defer r.cancel()
+	late := time.AfterFunc(patience, r.cancel)
+	defer late.Stop()
+	<-r.ended
+}
