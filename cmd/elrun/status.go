@@ -48,13 +48,13 @@ func (p *psCommand) jobs(ctx context.Context) ([]launch.Status, error) {
 
 // writeJobs writes a table with a row for each job.
 func writeJobs(to io.Writer, jobs []launch.Status) error {
-	return table(to, "JOB\tSTATE\tPEERS\tEPOCH\tSTEP\tGOODPUT\tWAITING FOR", func(w io.Writer) {
+	return table(to, "JOB\tPEERS\tEPOCH\tSTEP\tWAITING FOR\tGOODPUT\tSTATE", func(w io.Writer) {
 		for _, j := range jobs {
 			goodput := unknown
 			if j.Goodput != nil && j.Step > 0 {
 				goodput = fmt.Sprintf("%.0f %%", 100*j.Goodput.Ratio)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", j.Job, top.States(j.Members), len(j.Members), countText(j.Epoch), formatStep(j), goodput, shortList(j.WaitingFor))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", j.Job, len(j.Members), countText(j.Epoch), countText(j.Step), shortList(j.WaitingFor), goodput, top.States(j.Members))
 		}
 	})
 }

@@ -127,10 +127,10 @@ func TestWriteJobs(t *testing.T) {
 		})
 	})
 	if want := `
-JOB       STATE                 PEERS  EPOCH  STEP   GOODPUT  WAITING FOR
-m         1 running, 1 waiting  2      4      20/40  75 %     -
-own-loop  -                     11     1      -      -        a,b
-starting  joining               1      -      -      -        -
+JOB       PEERS  EPOCH  STEP  WAITING FOR  GOODPUT  STATE
+m         2      4      20    -            75 %     1 running, 1 waiting
+own-loop  11     1      -     a,b          -        -
+starting  1      -      -     -            -        joining
 `; got != want[1:] {
 		t.Errorf("got\n%swant\n%s", got, want[1:])
 	}
