@@ -26,7 +26,7 @@ type record struct {
 	stale   bool   // this member knows a later view
 	stop    bool   // the body called Turn.Stop
 	cheap   bool   // this member may compute a digest of the state now, see digests.cheap
-	logs    bool   // this member writes a step event, see loop.logs
+	logs    bool   // this member wants a step event, see loop.logs
 	leaving bool   // this member was asked to leave, and waits until a turn has told the others
 	metrics int    // bytes of the metrics that are in no step event yet
 }
@@ -213,8 +213,13 @@ func (l *loop) boundary(s *Session, t *Turn) error {
 		l.stopped, g.loops.stopped = true, true
 	}
 	g.loops.metrics = metrics
-	values, err := l.gatherMetrics(s, metrics, all)
-	l.report(t, values)
+	// One member that wants an event lets all write one: a reader of the log gets the parts of all members.
+	logs := slices.ContainsFunc(all, func(r record) bool { return r.logs })
+	var values map[string]float64
+	if logs {
+		values, err = l.gatherMetrics(s, metrics, all)
+	}
+	l.report(t, values, logs)
 	// The step is stable, so an exchange that failed takes nothing from a job that is over.
 	if err != nil {
 		err = l.failed(s, t.step+1, fmt.Errorf("exchange the values of Turn.Report: %w", err))
@@ -297,10 +302,9 @@ func (l *loop) unlogged(t *Turn) ([]metric, error) {
 }
 
 // gatherMetrics returns the combined metrics of all members; mine are those of this member. It
-// exchanges them only if a member has some and a member writes a step event (record.logs), and
-// otherwise returns nil. All members make the same decision, from the records.
+// exchanges them only if a member has some, and otherwise returns nil. All members make the same decision, from the records.
 func (l *loop) gatherMetrics(s *Session, mine []metric, all []record) (map[string]float64, error) {
-	if !slices.ContainsFunc(all, func(r record) bool { return r.logs }) || !slices.ContainsFunc(all, func(r record) bool { return r.metrics != 0 }) {
+	if !slices.ContainsFunc(all, func(r record) bool { return r.metrics != 0 }) {
 		return nil, nil
 	}
 	counts, total := make([]int, len(all)), 0
@@ -438,16 +442,15 @@ func (l *loop) digest(r *record) (err error) {
 // steps a second. The first step of a session and the last step of a loop are always logged.
 const reportPeriod = 10 * time.Millisecond
 
-// logs reports whether this member writes an event of a committed step by itself. Of fast steps it
-// logs only some, but always the last step and a step with recomputed samples.
+// logs reports whether this member wants an event of a committed step. Of fast steps it
+// wants only some, but always the last step and a step with recomputed samples.
 func (l *loop) logs(t *Turn) bool {
 	return !t.session.division.written || l.group.loops.recomputed > 0 || l.over() || t.stop ||
 		t.ended.Sub(l.group.loops.reported) >= reportPeriod
 }
 
-// report logs a committed step, and new shares if there are any. A step with metrics, which all
-// members have, is always logged, so that the members log the same steps.
-func (l *loop) report(t *Turn, metrics map[string]float64) {
+// report tells of new shares, if there are any, and logs a committed step if logs is set.
+func (l *loop) report(t *Turn, metrics map[string]float64, logs bool) {
 	g, d := l.group, t.session.division
 	if shares := d.changed(t.samples); shares != nil {
 		g.loops.told = shares.New
@@ -455,7 +458,7 @@ func (l *loop) report(t *Turn, metrics map[string]float64) {
 			g.Sessions().Emit(t.session.View.Epoch, t.step, *shares)
 		}
 	}
-	if !l.logs(t) && len(metrics) == 0 {
+	if !logs {
 		return
 	}
 	recomputed := g.loops.recomputed
@@ -491,7 +494,7 @@ func (l *loop) settle(s *Session) {
 		g.loops.recomputed += t.hi - t.lo
 	case same:
 		g.loops.peers = len(t.session.View.Members)
-		l.report(t, nil)
+		l.report(t, nil, l.logs(t))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/elastic"
@@ -78,8 +79,8 @@ func wantReports(t *testing.T, steps []event.Event) {
 	}
 }
 
-// Of fast steps only some have events. A value that is reported in a single step is in exactly one
-// event of each peer.
+// Of fast steps only some have events, which all members write. A value that is reported in a single step is in
+// exactly one event of each peer.
 func TestReportOfFastSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startLoops(t, 3, 1, func(ctx context.Context, g *elastic.Group, l *ledger) error {
@@ -91,13 +92,15 @@ func TestReportOfFastSteps(t *testing.T) {
 				if err := collective.AllReduce(ctx, t.Comm, sum, sum, collective.Sum[int64]); err == nil {
 					l.commit(sum)
 				}
+				wait(time.Duration((l.step+int64(g.Self().Index))%3) * time.Millisecond) // the ends of a turn differ
 			}
 			return g.Err()
 		})
 		wantLedger(t, 100, r.finish(t, 0, 1, 2))
-		events, found := 0, map[int]int{}
+		events, found, parts := 0, map[int]int{}, map[int64]int{}
 		for _, e := range r.sink.of("step") {
 			events++
+			parts[e.Step]++
 			if m := e.Body.(event.Step).Metrics; m != nil {
 				found[e.Index]++
 				if m["once"] != 6 || e.Step < 51 {
@@ -107,6 +110,11 @@ func TestReportOfFastSteps(t *testing.T) {
 		}
 		if found[0] != 1 || found[1] != 1 || found[2] != 1 || events >= 300 {
 			t.Errorf("%d events, with the value by peer: %v", events, found)
+		}
+		for step, n := range parts {
+			if n != 3 {
+				t.Errorf("%d of 3 members have logged step %d", n, step)
+			}
 		}
 	})
 }

@@ -63,17 +63,20 @@ func headline(s timeline.Snapshot) string {
 	return strings.Join(words, "  ")
 }
 
-// outcome tells how the job ended, as far as the logs say it.
+// outcome tells how the job ended, as far as the logs say it. A peer without which the others went on is no failure of the job.
 func outcome(s timeline.Snapshot) string {
 	if s.Done != nil {
 		return "finished"
 	}
-	running, failed := 0, 0
+	running, failed, asked := 0, 0, 0
 	for _, p := range s.Peers {
 		switch {
 		case p.Exit == nil && p.Heard:
 			running++
-		case p.Exit != nil && p.Exit.Status != 0:
+		case p.Exit == nil || p.Cause != "":
+		case p.Exit.Asked:
+			asked++
+		case p.Exit.Status != 0:
 			failed++
 		}
 	}
@@ -82,6 +85,8 @@ func outcome(s timeline.Snapshot) string {
 		return "without an end in the log"
 	case failed > 0:
 		return "failed"
+	case asked > 0:
+		return "stopped"
 	}
 	return "ended without a result"
 }

@@ -153,3 +153,38 @@ loss at 800.0 ms    0.125         0.25
 		t.Errorf("got\n%s", differ)
 	}
 }
+
+// A job that was asked to stop has not failed, also if it has lost a peer before.
+func TestOutcome(t *testing.T) {
+	asked, failed, killed := event.Exit{Status: 1, Asked: true}, event.Exit{Status: 1}, event.Exit{Status: -1, Signal: 9}
+	for _, c := range []struct {
+		want  string
+		lost  bool // the first of the peers
+		exits []event.Exit
+	}{
+		{"stopped", false, []event.Exit{asked, asked}},
+		{"stopped", true, []event.Exit{killed, asked}},
+		{"failed", true, []event.Exit{killed, failed}},
+		{"failed", false, []event.Exit{asked, killed}},
+		{"ended without a result", true, []event.Exit{killed, {}}},
+		{"without an end in the log", true, []event.Exit{killed}},
+	} {
+		j := timeline.New()
+		add := func(index int, epoch uint64, b event.Body) {
+			j.Add(event.Event{Time: begun(), Peer: []string{"aaaaaaaa", "bbbbbbbb"}[index], Index: index, Epoch: epoch, Body: b})
+		}
+		for i := range 2 {
+			add(i, 1, event.View{Members: []string{"aaaaaaaa", "bbbbbbbb"}, Reason: "start"})
+		}
+		if c.lost {
+			add(1, 2, event.View{Members: []string{"bbbbbbbb"}, Reason: "lost"})
+			add(1, 2, event.Lost{Who: "aaaaaaaa", Cause: "exit"})
+		}
+		for i, exit := range c.exits {
+			add(i, 1, exit)
+		}
+		if text := summary.Of(j.Snapshot(), timeline.Lines{}); !strings.Contains(text, "  "+c.want+"  ") {
+			t.Errorf("want %q:\n%s", c.want, text)
+		}
+	}
+}
