@@ -16,6 +16,7 @@ import (
 
 	"github.com/elrun/elrun/collective"
 	"github.com/elrun/elrun/collective/flight"
+	"github.com/elrun/elrun/elastic/wish"
 	"github.com/elrun/elrun/event"
 )
 
@@ -125,6 +126,7 @@ type Group struct {
 	sessions openSessions  // the one in use, and those that are being closed
 	loops    loops         // the calls of Steps; owned by the goroutine of the body
 	requests requestServer // of other peers
+	wishes   wish.Wishes   // for checkpoints
 	outcome  outcome
 	leftLog  sync.Once // the log has the leave of this peer
 	calls    *flight.Ring
@@ -163,7 +165,7 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 		cfg.RejoinTimeout = DefaultRejoinTimeout
 	}
 	g := &Group{cfg: cfg, orders: newOrders(), calls: flight.New(time.Now())}
-	g.requests = requestServer{cfg: &g.cfg, identity: &g.identity, registration: &g.held.registration}
+	g.requests = requestServer{cfg: &g.cfg, identity: &g.identity, registration: &g.held.registration, wishes: &g.wishes}
 	g.held.advanced = func(step int64) { g.current().report.commit(step) }
 	err := errNoContext
 	if ctx != nil {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/elrun/elrun/elastic/wish"
 )
 
 // offer is the first request of a newcomer: its identity, its settings, and whether it holds a
@@ -65,6 +67,7 @@ type requestServer struct {
 	cfg          *Config // Entry
 	identity     *identity
 	registration *registration
+	wishes       *wish.Wishes
 }
 
 // answer serves a request of another peer, see Network.Serve.
@@ -86,6 +89,8 @@ func (r *requestServer) answer(ctx context.Context, from ID, request []byte, w i
 			return errors.New("elastic: this member holds no state")
 		}
 		return donor.Serve(ctx, body, w)
+	case requestSave:
+		return r.save(ctx, from, body, w)
 	}
 	return fmt.Errorf("elastic: request of unknown kind %q", request[0])
 }

@@ -31,8 +31,8 @@ func TestConsider(t *testing.T) {
 			}, "no ticket"},
 			"description": {func(_ *requestServer, o *offer) { o.Member.Host = strings.Repeat("h", 600) }, "608 bytes"},
 		} {
-			s := &requestServer{new(Config), &identity{driver: testDriver(t, 3, 0)},
-				&registration{terms: terms{state: blank{}, settings: settings, begun: true}}}
+			s := &requestServer{cfg: new(Config), identity: &identity{driver: testDriver(t, 3, 0)},
+				registration: &registration{terms: terms{state: blank{}, settings: settings, begun: true}}}
 			o := good
 			c.change(s, &o)
 			r := s.consider("new", o)
@@ -56,7 +56,7 @@ func TestConsiderCompletes(t *testing.T) {
 			out[1].Addrs = []string{"late"}
 			return out
 		}
-		s := &requestServer{new(Config), &identity{driver: d}, &registration{terms: terms{state: blank{}, begun: true}}}
+		s := &requestServer{cfg: new(Config), identity: &identity{driver: d}, registration: &registration{terms: terms{state: blank{}, begun: true}}}
 		r := s.consider("new", offer{Member: Member{ID: "new"}, State: true})
 		if len(r.Members) != 3 || !slices.Equal(r.Members[1].Addrs, []string{"late"}) {
 			t.Errorf("%+v", r)
@@ -67,7 +67,7 @@ func TestConsiderCompletes(t *testing.T) {
 // The reply to a newcomer that knows the present view does not repeat the members.
 func TestConsiderSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &requestServer{new(Config), &identity{driver: testDriver(t, 3, 0)}, &registration{terms: terms{state: blank{}, begun: true}}}
+		s := &requestServer{cfg: new(Config), identity: &identity{driver: testDriver(t, 3, 0)}, registration: &registration{terms: terms{state: blank{}, begun: true}}}
 		o := offer{Member: Member{ID: "new"}, State: true}
 		first := s.consider("new", o)
 		if first.Same || len(first.Members) != 3 || len(first.Version) == 0 {
@@ -89,7 +89,7 @@ type blank struct{ State }
 
 // Malformed requests end with an error, not with an answer.
 func TestAnswerToNonsense(t *testing.T) {
-	s := &requestServer{new(Config), new(identity), new(registration)}
+	s := &requestServer{cfg: new(Config), identity: new(identity), registration: new(registration)}
 	for _, request := range []string{"", "x", "o", "o{", "t", "t{}"} {
 		var b bytes.Buffer
 		if err := s.answer(t.Context(), "from", []byte(request), &b); err == nil || b.Len() > 0 {

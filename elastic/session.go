@@ -180,6 +180,31 @@ func (s Sessions) OnQuorumLost(f func()) {
 	}
 }
 
+// Saves records that the loop writes checkpoints into a folder, at the member of rank 0, or that it could if it had a folder: dir is "" then.
+// From then on Admin.Save reaches the loop, which calls SaveDue at each boundary between two steps, and Saving for each write. Call end when
+// the loop has ended and nothing is being written; finished means that no member goes on.
+func (s Sessions) Saves(dir string) (end func(finished bool)) {
+	if !s.g.made() {
+		return func(bool) {}
+	}
+	s.g.wishes.Open(dir)
+	return s.g.wishes.Close
+}
+
+// SaveDue records that all members have committed a step, and reports whether somebody wishes a checkpoint of it. mine is true if this
+// member writes the checkpoints. SaveDue stays true until Saving is called.
+func (s Sessions) SaveDue(step int64, mine bool) bool {
+	return s.g.made() && s.g.wishes.Due(step, mine)
+}
+
+// Saving records that this member begins to write a checkpoint of a step. Call ended with the path of its file, or with the error.
+func (s Sessions) Saving(step int64) (ended func(path string, err error)) {
+	if !s.g.made() {
+		return func(string, error) {}
+	}
+	return s.g.wishes.Begin(step)
+}
+
 // Run returns the IDs of the training. A newcomer knows them when its first Next has returned. Call
 // it only in the goroutine that calls Next.
 func (s Sessions) Run() Run {

@@ -209,6 +209,8 @@ package launch
 //	 "peers":3}              "host":"a" for the peers on that host
 //	{"request":"ticket",     {"ticket":{...}}; with "local":true the job is not opened to other
 //	 "valid_ms":3600000}     hosts
+//	{"request":"checkpoint"} {"saved":{"since":3,...}}: after a second at most, with the file once
+//	                         it is written; until then ask again, with "since":3
 //
 // The answer to any other request is {"error":"..."}.
 //

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/collective/flight"
+	"github.com/elrun/elrun/elastic/wish"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/internal/ctl"
@@ -128,6 +129,15 @@ func (j *Job) Revoke(ctx context.Context, ticket string) (string, error) {
 // index if the index is unique. Neither the peer nor any holder of its ticket is admitted again.
 // Kick returns a description of the effect for people.
 func (j *Job) Kick(ctx context.Context, peer string) (string, error) { return j.at.Kick(ctx, peer) }
+
+// Checkpoint asks the job to write a checkpoint at its next boundary between two steps, and waits until it is written. The peer of
+// rank 0 writes it; if that peer dies before, the next one does. Those who ask at the same time get the same checkpoint. With wait
+// false Checkpoint returns as soon as that peer has the wish, with an empty Saved.Path unless the checkpoint is written already. An
+// error says why there is no checkpoint: the program has no folder for it, the write failed, the job has ended. At the end of
+// ctx the wish stands.
+func (j *Job) Checkpoint(ctx context.Context, wait bool) (wish.Saved, error) {
+	return j.at.Checkpoint(ctx, wait)
+}
 
 // Stop ends the job on this host. It asks the elrun processes that started the job's peers here:
 // each sends SIGTERM to all its peers, also to those that have not called Init or are stopped, kills

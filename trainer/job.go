@@ -91,7 +91,7 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 	j.state.observer = j
 	j.agreed = cfg.agreed(j.plan, j.step.reducer.layout)
 	j.saver = newSaver(cfg, j.plan, j.agreed)
-	j.saver.emit, j.saver.busy = emit, group.Busy
+	j.saver.emit, j.saver.busy, j.saver.wishes = emit, group.Busy, group.Sessions()
 	j.reporter = reporter{plan: j.plan, told: cfg.Hooks.OnStep, emit: emit, digest: func(int64) string { return digestText(j.state.dueDigest()) }}
 	j.decisions = decisions{group: group, params: j.state.undo.params, of: j.plan.last}
 	if j.timings.policy, err = loadbal.New(cfg.Balancing.Policy); err != nil {
@@ -104,6 +104,8 @@ func newJob(group *elastic.Group, model Model, cfg Config) (*job, error) {
 // run trains until the job is finished. It owns the prefetch goroutine, the guard and the
 // checkpoint writer, and stops all of them before it returns.
 func (j *job) run(ctx context.Context) (err error) {
+	noMoreSaved := j.group.Sessions().Saves(j.cfg.Checkpoint.Dir)
+	defer func() { noMoreSaved(err == nil && j.finished()) }()
 	defer j.saver.close()
 	defer j.step.ahead.start(ctx)()
 	if err := j.guard.start(func() error { return context.Cause(ctx) }); err != nil {

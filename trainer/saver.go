@@ -27,6 +27,7 @@ type saver struct {
 	emit   func(epoch uint64, step int64, body event.Body)
 	log    func(format string, args ...any)
 	busy   func(what string) (done func()) // reports to the members why this peer makes no progress
+	wishes elastic.Sessions                // has the wishes for checkpoints
 	// store is checkpoint.Write; tests replace it.
 	store func(dir string, h checkpoint.Header, tensors []checkpoint.Tensor) (path string, err error)
 
@@ -72,14 +73,14 @@ func (s *saver) due(step int64, now time.Time) bool {
 	return every > 0 && step/every > s.step/every || s.cfg.Every > 0 && now.Sub(s.saved) >= s.cfg.Every
 }
 
-// stable saves the state after its last step, which has become stable, if a checkpoint is due. mine
+// stable saves the state after its last step, which has become stable, if a checkpoint is due or wished. mine
 // is true if this peer writes the checkpoint; otherwise stable only records that the step is saved.
 // final is true if no step follows. stable blocks for the copy, which is one pass over the state,
 // and with final also for the previous write. The write to disk goes on afterwards. If the previous
 // write takes longer than the interval, stable saves nothing and tries again after the next step.
 func (s *saver) stable(of *state, mine, final bool) {
 	now := time.Now()
-	if !s.due(of.committed(), now) {
+	if wished := s.wishes.SaveDue(of.committed(), mine); !s.due(of.committed(), now) && (!wished || s.cfg.Dir == "") {
 		return
 	}
 	if !mine {
@@ -95,17 +96,19 @@ func (s *saver) stable(of *state, mine, final bool) {
 		return
 	}
 	s.step, s.saved = of.committed(), now
+	ended := s.wishes.Saving(of.committed())
 	o := of.last
 	o.Shares = nil // all contributions have been reported
 	h, err := s.copy(of, o)
 	if err != nil {
 		s.idle <- struct{}{}
 		s.log("checkpoint of step %d: %v", of.committed(), err)
+		ended("", err)
 		return
 	}
 	s.writing.Go(func() {
 		defer func() { s.idle <- struct{}{} }()
-		s.write(h, o.Epoch)
+		ended(s.write(h, o.Epoch))
 	})
 }
 
@@ -117,12 +120,14 @@ func (s *saver) now(of *state) {
 	}
 	defer s.busy(busySaving)()
 	s.writing.Wait()
+	ended := s.wishes.Saving(of.committed())
 	h, err := s.copy(of, of.last)
 	if err != nil {
 		s.log("checkpoint of step %d: %v", of.committed(), err)
+		ended("", err)
 		return
 	}
-	s.write(h, of.last.Epoch)
+	ended(s.write(h, of.last.Epoch))
 }
 
 // busySaving is what this peer does while it waits for a disk.
@@ -198,20 +203,22 @@ func tensorNames(params []Param) []string {
 	return names
 }
 
-// write writes the copy to disk. An error is logged and does not end the job.
-func (s *saver) write(h checkpoint.Header, epoch uint64) {
+// write writes the copy to disk, and returns the path of the file. An error is logged and does not end the job.
+func (s *saver) write(h checkpoint.Header, epoch uint64) (path string, err error) {
 	begun := time.Now()
 	s.emit(epoch, h.Step, event.Saving{Path: checkpoint.Path(s.cfg.Dir, h.Step)})
-	path, err := s.store(s.cfg.Dir, h, s.copied)
+	path, err = s.store(s.cfg.Dir, h, s.copied)
+	also := err
 	if err != nil {
 		s.emit(epoch, h.Step, event.Saving{Path: checkpoint.Path(s.cfg.Dir, h.Step), Failed: err.Error()})
 	} else {
 		s.emit(epoch, h.Step, event.Checkpoint{Path: path, MS: milliseconds(time.Since(begun))})
-		err = checkpoint.Keep(s.cfg.Dir, s.cfg.Keep, h.Step)
+		also = checkpoint.Keep(s.cfg.Dir, s.cfg.Keep, h.Step) // the checkpoint is written all the same
 	}
-	if err != nil {
-		s.log("checkpoint of step %d: %v", h.Step, err)
+	if also != nil {
+		s.log("checkpoint of step %d: %v", h.Step, also)
 	}
+	return path, err
 }
 
 // header returns the header of a checkpoint of the state, which h describes.

@@ -33,27 +33,28 @@ const (
 // commands declares the subcommands and their flags for kong. Hidden commands are for elrun itself,
 // which starts them on other hosts (agent), as the program of a job (bench-peer), or whose programs start it (sidecar).
 type commands struct {
-	Run       runCommand       `cmd:"" default:"withargs" help:"Start N peers of PROGRAM (the default command)."`
-	Ps        psCommand        `cmd:"" help:"List your jobs on this host."`
-	Status    statusCommand    `cmd:"" help:"Show the members of a job."`
-	Top       topCommand       `cmd:"" help:"Show a job, or all of them, in the terminal while they run."`
-	Report    reportCommand    `cmd:"" help:"Tell what a job was, from its event logs."`
-	Dashboard dashboardCommand `cmd:"" help:"Show a job in a browser, and act on it there."`
-	Join      joinCommand      `cmd:"" help:"Start N peers of PROGRAM that join a running job."`
-	Ticket    ticketCommand    `cmd:"" help:"Print a ticket, with which peers join a job from anywhere."`
-	Kick      kickCommand      `cmd:"" help:"Put a peer out of a job for good, and revoke its ticket."`
-	Scale     scaleCommand     `cmd:"" help:"Change the number of a job's peers on this host."`
-	Stop      stopCommand      `cmd:"" help:"End a job: its peers leave after the present step."`
-	Trace     traceCommand     `cmd:"" help:"Write a trace of a job for Perfetto, from its event logs."`
-	Bench     benchCommand     `cmd:"" help:"Measure and check a collective call."`
-	Doctor    doctorCommand    `cmd:"" help:"Try out what jobs need here, with advice."`
-	Bootstrap bootstrapCommand `cmd:"" help:"Run a node of the table by which --dht finds members."`
-	K8s       k8sCommand       `cmd:"" name:"k8s" help:"Print the Kubernetes manifest of a job."`
-	Version   versionCommand   `cmd:"" help:"Print the version of elrun, of Go, and the system."`
-	Help      helpCommand      `cmd:"" help:"Show the flags of a command."`
-	BenchPeer benchPeerCommand `cmd:"" hidden:"" help:"One peer of bench."`
-	Sidecar   sidecarCommand   `cmd:"" hidden:"" help:"The peer of a program in another language, which starts it."`
-	Agent     agentCommand     `cmd:"" hidden:"" help:"Start peers for an elrun on another host, which speaks on standard input."`
+	Run        runCommand        `cmd:"" default:"withargs" help:"Start N peers of PROGRAM (the default command)."`
+	Ps         psCommand         `cmd:"" help:"List your jobs on this host."`
+	Status     statusCommand     `cmd:"" help:"Show the members of a job."`
+	Top        topCommand        `cmd:"" help:"Show a job, or all of them, in the terminal while they run."`
+	Report     reportCommand     `cmd:"" help:"Tell what a job was, from its event logs."`
+	Dashboard  dashboardCommand  `cmd:"" help:"Show a job in a browser, and act on it there."`
+	Join       joinCommand       `cmd:"" help:"Start N peers of PROGRAM that join a running job."`
+	Ticket     ticketCommand     `cmd:"" help:"Print a ticket, with which peers join a job from anywhere."`
+	Kick       kickCommand       `cmd:"" help:"Put a peer out of a job for good, and revoke its ticket."`
+	Scale      scaleCommand      `cmd:"" help:"Change the number of a job's peers on this host."`
+	Checkpoint checkpointCommand `cmd:"" help:"Let a job write a checkpoint now, at its next step."`
+	Stop       stopCommand       `cmd:"" help:"End a job: its peers leave after the present step."`
+	Trace      traceCommand      `cmd:"" help:"Write a trace of a job for Perfetto, from its event logs."`
+	Bench      benchCommand      `cmd:"" help:"Measure and check a collective call."`
+	Doctor     doctorCommand     `cmd:"" help:"Try out what jobs need here, with advice."`
+	Bootstrap  bootstrapCommand  `cmd:"" help:"Run a node of the table by which --dht finds members."`
+	K8s        k8sCommand        `cmd:"" name:"k8s" help:"Print the Kubernetes manifest of a job."`
+	Version    versionCommand    `cmd:"" help:"Print the version of elrun, of Go, and the system."`
+	Help       helpCommand       `cmd:"" help:"Show the flags of a command."`
+	BenchPeer  benchPeerCommand  `cmd:"" hidden:"" help:"One peer of bench."`
+	Sidecar    sidecarCommand    `cmd:"" hidden:"" help:"The peer of a program in another language, which starts it."`
+	Agent      agentCommand      `cmd:"" hidden:"" help:"Start peers for an elrun on another host, which speaks on standard input."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version, as the command does."`
 }

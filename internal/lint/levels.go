@@ -52,7 +52,7 @@ func libraries() []layer {
 		{"level 2", []string{"collective"}},
 		// The agreement on the next view, without a clock, and the transfer of state to a joining
 		// peer, over a Source that the caller passes in.
-		{"level 3, below elastic", []string{"elastic/member", "elastic/internal/transfer"}},
+		{"level 3, below elastic", []string{"elastic/member", "elastic/wish", "elastic/internal/transfer"}},
 		// Membership, over a network that the caller passes in.
 		{"level 3", []string{"elastic"}},
 		// State that only some members hold, moved by collective calls in a loop of elastic.

@@ -22,6 +22,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/elrun/elrun/cmd/elrun/dashboard"
+	"github.com/elrun/elrun/elastic/wish"
 	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch"
 )
@@ -253,6 +254,11 @@ func (m *madeUp) Kick(_ context.Context, peer string) (string, error) { return m
 func (m *madeUp) Ticket(_ context.Context, valid time.Duration) (launch.Ticket, error) {
 	_, err := m.act("ticket " + valid.String())
 	return launch.Ticket{Text: "elrun1.abcdef"}, err
+}
+
+func (m *madeUp) Checkpoint(_ context.Context, _ bool) (wish.Saved, error) {
+	_, err := m.act("checkpoint")
+	return wish.Saved{Step: 2200, Path: "/run/step-2200"}, err
 }
 
 func (m *madeUp) Stop(context.Context) (launch.Stopped, error) {

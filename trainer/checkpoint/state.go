@@ -42,8 +42,9 @@ type State struct {
 	runs    []string
 	pending []string // lines about the state with which this peer begins
 	entered bool
-	epoch   uint64 // of the latest session
-	saved   int64  // last saved step, here or at the saving rank
+	epoch   uint64              // of the latest session
+	end     func(finished bool) // of Sessions.Saves
+	saved   int64               // last saved step, here or at the saving rank
 
 	// copied is the copy of the tensors that is being written. The writer owns it while it runs.
 	copied  []Tensor
@@ -100,6 +101,7 @@ func NewState(g *elastic.Group, cfg Config, step *int64, tensors ...Tensor) (*St
 		return nil, fmt.Errorf("checkpoint: state: %w", err)
 	}
 	g.Sessions().OnQuorumLost(s.now)
+	s.end = g.Sessions().Saves(cfg.Dir)
 	return s, nil
 }
 
@@ -173,7 +175,7 @@ func (s *State) Stable(session *elastic.Session, last bool) error {
 	}
 	every := s.cfg.EverySteps
 	due := every > 0 && *s.step/every > s.saved/every || last && *s.step > s.saved
-	if !due || s.cfg.Dir == "" {
+	if wished := s.group.Sessions().SaveDue(*s.step, session.Rank == 0); !due && !wished || s.cfg.Dir == "" {
 		return nil
 	}
 	if session.Rank != 0 {
@@ -188,10 +190,10 @@ func (s *State) Stable(session *elastic.Session, last bool) error {
 	default: // the previous write goes on: a later step is saved
 		return nil
 	}
-	h, epoch := s.copy(), s.epoch
+	h, epoch, ended := s.copy(), s.epoch, s.group.Sessions().Saving(*s.step)
 	s.writing.Go(func() {
 		defer func() { s.idle <- struct{}{} }()
-		s.write(h, epoch)
+		ended(s.write(h, epoch))
 	})
 	if last {
 		s.wait()
@@ -234,7 +236,8 @@ func (s *State) now() {
 	}
 	s.wait()
 	defer s.group.Busy(busySaving)()
-	s.write(s.copy(), s.epoch)
+	ended := s.group.Sessions().Saving(*s.step)
+	ended(s.write(s.copy(), s.epoch))
 }
 
 // busySaving is what this peer does while it waits for a disk.
@@ -261,21 +264,23 @@ func (s *State) copy() Header {
 	return Header{Step: *s.step, Run: s.group.Sessions().Run().ID, Written: time.Now().UnixNano()}
 }
 
-// write writes the copy to disk, in a session of the given epoch. An error is logged and does not end
-// the job.
-func (s *State) write(h Header, epoch uint64) {
+// write writes the copy to disk, in a session of the given epoch, and returns the path of the file. An error is logged and does not
+// end the job.
+func (s *State) write(h Header, epoch uint64) (path string, err error) {
 	begun, path := time.Now(), Path(s.cfg.Dir, h.Step)
 	s.group.Sessions().Emit(epoch, h.Step, event.Saving{Path: path})
-	_, err := Write(s.cfg.Dir, h, s.copied)
+	_, err = Write(s.cfg.Dir, h, s.copied)
+	also := err
 	if err != nil {
 		s.group.Sessions().Emit(epoch, h.Step, event.Saving{Path: path, Failed: err.Error()})
 	} else {
 		s.group.Sessions().Emit(epoch, h.Step, event.Checkpoint{Path: path, MS: float64(time.Since(begun)) / float64(time.Millisecond)})
-		err = Keep(s.cfg.Dir, s.cfg.Keep, h.Step)
+		also = Keep(s.cfg.Dir, s.cfg.Keep, h.Step) // the checkpoint is written all the same
 	}
-	if err != nil {
-		s.logf("checkpoint of step %d: %v", h.Step, err)
+	if also != nil {
+		s.logf("checkpoint of step %d: %v", h.Step, also)
 	}
+	return path, err
 }
 
 // Close waits for the last write, and gives up the folder. If this peer was the last one and has left
@@ -285,6 +290,7 @@ func (s *State) Close() error {
 		s.now()
 	}
 	s.wait()
+	s.end(s.group.Err() == nil)
 	if s.claim == nil {
 		return nil
 	}

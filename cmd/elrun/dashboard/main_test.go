@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/elrun/elrun/elastic/wish"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch"
@@ -24,6 +25,7 @@ type fakeJob struct {
 
 	mu   sync.Mutex
 	acts []string
+	slow bool // a checkpoint takes long
 }
 
 // result is what Watch yields.
@@ -76,6 +78,14 @@ func (f *fakeJob) Kick(_ context.Context, peer string) (string, error) {
 func (f *fakeJob) Ticket(_ context.Context, valid time.Duration) (launch.Ticket, error) {
 	_, err := f.acted("ticket %v", valid)
 	return launch.Ticket{Text: "a-ticket"}, err
+}
+
+func (f *fakeJob) Checkpoint(_ context.Context, wait bool) (wish.Saved, error) {
+	_, err := f.acted("checkpoint %v", wait)
+	if f.slow {
+		return wish.Saved{Since: 3, By: "peer0000", Host: "lab1"}, fmt.Errorf("not yet: %w", context.DeadlineExceeded)
+	}
+	return wish.Saved{Since: 3, Step: 4, Path: "/ck/step-4", Host: "lab1"}, err
 }
 
 func (f *fakeJob) Stop(context.Context) (launch.Stopped, error) {

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/elrun/elrun/elastic/wish"
 	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch"
 )
@@ -37,6 +38,7 @@ type Actor interface {
 	Scale(ctx context.Context, n, launcher int) (string, error)
 	Kick(ctx context.Context, peer string) (string, error)
 	Ticket(ctx context.Context, valid time.Duration) (launch.Ticket, error)
+	Checkpoint(ctx context.Context, wait bool) (wish.Saved, error)
 	Stop(ctx context.Context) (launch.Stopped, error)
 }
 

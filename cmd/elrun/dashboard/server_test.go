@@ -132,14 +132,29 @@ func TestAccess(t *testing.T) {
 	if len(job.acts) > 0 {
 		t.Errorf("refused requests did %v", job.acts)
 	}
-	for action, body := range map[string]string{"scale": `{"peers":3,"launcher":7}`, "kick": `{"peer":"peer0001"}`, "ticket": `{"hours":2}`, "stop": `{}`} {
-		if status, _, text := do(t, in, query{method: "POST", url: base + "/do/" + action, body: body, header: site}); status != http.StatusOK || strings.Contains(text, "error") {
+	carriesOut(t, job, func(action, body string) (int, string) {
+		status, _, text := do(t, in, query{method: "POST", url: base + "/do/" + action, body: body, header: site})
+		return status, text
+	})
+}
+
+// carriesOut checks that requests act on a job, also for a checkpoint that takes longer than an answer may.
+func carriesOut(t *testing.T, job *fakeJob, request func(action, body string) (status int, text string)) {
+	t.Helper()
+	for action, body := range map[string]string{"scale": `{"peers":3,"launcher":7}`, "kick": `{"peer":"peer0001"}`, "ticket": `{"hours":2}`, "checkpoint": `{}`, "stop": `{}`} {
+		if status, text := request(action, body); status != http.StatusOK || strings.Contains(text, "error") {
 			t.Errorf("%s: status %d, %s", action, status, text)
 		}
 	}
 	slices.Sort(job.acts)
-	if want := []string{"kick peer0001", "scale 3 7", "stop", "ticket 2h0m0s"}; !slices.Equal(job.acts, want) {
+	if want := []string{"checkpoint true", "kick peer0001", "scale 3 7", "stop", "ticket 2h0m0s"}; !slices.Equal(job.acts, want) {
 		t.Errorf("did %v, want %v", job.acts, want)
+	}
+	for slow, want := range map[bool]string{false: "checkpoint of step 4 on lab1: /ck/step-4", true: "peer peer0000 on lab1 writes a checkpoint"} {
+		job.slow = slow
+		if status, text := request("checkpoint", "{}"); status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("slow %v: status %d, %s, want %q", slow, status, text, want)
+		}
 	}
 }
 

@@ -68,6 +68,7 @@ func (d drawing) commands() []Line {
 		{"elrun kick " + job + " " + peer, "put a peer out for good"},
 		{"elrun ticket " + job, "print a ticket, with which peers join from anywhere"},
 		{"elrun ticket revoke " + job, "make the tickets of the job invalid"},
+		{"elrun checkpoint " + job, "write a checkpoint after the present step"},
 		{"elrun stop " + job, "end the job after the present step"},
 		{"elrun status " + job + " --peers", "print the peers"},
 		{"elrun status " + job + " --paths", "print which path the data takes, and why"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/elastic/wish"
 	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/launch/spec"
@@ -35,6 +36,7 @@ type Services struct {
 	Revoke, Kick func(ctx context.Context, name string) (string, error)
 	Bury         func(dead []elastic.ID) (string, error)
 	Record       func() flight.Record
+	Save         func(ctx context.Context, since int64) (wish.Saved, error)
 }
 
 // Answer implements Responder.
@@ -69,6 +71,9 @@ func (s Services) Answer(ctx context.Context, r wire.Request) (out wire.Reply, e
 	case "record":
 		record := s.Record()
 		out.Record = &record
+	case "checkpoint":
+		out.Saved = new(wish.Saved)
+		*out.Saved, err = s.Save(ctx, r.Since)
 	default:
 		err = fmt.Errorf("unknown request %q", r.Request)
 	}

@@ -11,8 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elrun/elrun/elastic/wish"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/event/timeline"
+	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/launch/spec"
 )
@@ -234,6 +236,50 @@ func (j *Job) Revoke(ctx context.Context, ticket string) (string, error) {
 func (j *Job) Kick(ctx context.Context, peer string) (string, error) {
 	answer, err := j.ask(ctx, wire.Request{Request: "kick", Peer: peer}, func(SocketName) bool { return true })
 	return answer.Done, err
+}
+
+const (
+	// checkpointPoll is the pause between two questions whether a checkpoint is written. A peer takes about a second for an answer.
+	checkpointPoll = 100 * time.Millisecond
+	// checkpointPatience is how long no peer may take a wish, for example because the peer of rank 0 has just died.
+	checkpointPatience = 20 * time.Second
+)
+
+// Checkpoint is launch.Job.Checkpoint. It asks again and again, so that a wish outlives the peer that writes, and the one that was
+// asked.
+func (j *Job) Checkpoint(ctx context.Context, wait bool) (out wish.Saved, err error) {
+	taken := time.Now()
+	for turn := 0; ; {
+		peers, err := j.peers()
+		switch {
+		case errors.Is(err, ErrNoJob) && out.Since > 0:
+			return out, fmt.Errorf("launch: %w: %s has ended before it confirmed a checkpoint: its event log and its folder show the last one", ErrNoJob, j.name)
+		case err != nil:
+			return out, err
+		}
+		answer, err := Ask(ctx, peers[turn%len(peers)], wire.Request{Request: "checkpoint", Since: out.Since})
+		if err == nil && answer.Saved == nil {
+			err = errors.New("no checkpoint in the answer")
+		}
+		switch {
+		case err == nil:
+			out, taken = *answer.Saved, time.Now()
+		case time.Since(taken) > checkpointPatience:
+			return out, fmt.Errorf("launch: checkpoint of job %s: no peer takes the wish; elrun status shows for whom they wait: %w", j.name, err)
+		default:
+			turn++ // another peer may know more
+		}
+		switch {
+		case out.Failed != "":
+			return out, fmt.Errorf("launch: checkpoint of job %s: %s", j.name, out.Failed)
+		case out.Path != "" || !wait && out.Since > 0:
+			return out, nil
+		case pause.For(ctx, checkpointPoll) != nil && out.Since > 0:
+			return out, fmt.Errorf("launch: checkpoint of job %s: none is written yet, but the wish stands; elrun doctor %[1]s tells why a job waits: %w", j.name, context.Cause(ctx))
+		case ctx.Err() != nil:
+			return out, fmt.Errorf("launch: checkpoint of job %s: %w", j.name, context.Cause(ctx))
+		}
+	}
 }
 
 // AskTicket sends a request whose answer is a ticket.

@@ -81,7 +81,7 @@ func (p *peer) join(ctx context.Context) (*elastic.Group, error) {
 	}
 	control, err := ctl.Serve(ctl.SocketName{Job: p.env.Job, Index: p.env.Index, PID: p.a.pid()},
 		ctl.Services{Status: p.status, Stop: p.sidecar.stop, Grace: p.env.Grace, Scale: p.a.scale,
-			Ticket: p.issue, Refresh: p.refresh, Revoke: p.admission.revoke, Kick: p.admission.kick, Bury: p.admission.bury, Record: p.record})
+			Ticket: p.issue, Refresh: p.refresh, Revoke: p.admission.revoke, Kick: p.admission.kick, Bury: p.admission.bury, Record: p.record, Save: p.save})
 	signals := newSignals()
 	closers := []io.Closer{signals, p.a}
 	if err == nil {

@@ -1,6 +1,8 @@
 package inpeer
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"runtime"
 	"slices"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/elastic/wish"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/launch/spec"
@@ -205,6 +208,22 @@ func (p *peer) record() flight.Record {
 	stacks := make([]byte, maxStacks)
 	out.Stacks = string(stacks[:runtime.Stack(stacks, true)])
 	return out
+}
+
+// saveLimit bounds the time in which a member takes a wish for a checkpoint. The command then asks another peer.
+const saveLimit = 5 * time.Second
+
+// save passes the wish for a checkpoint to the member that writes it, for the control socket.
+func (p *peer) save(ctx context.Context, since int64) (wish.Saved, error) {
+	p.mu.Lock()
+	g := p.group
+	p.mu.Unlock()
+	if g == nil {
+		return wish.Saved{}, errors.New("launch: this peer has not joined yet")
+	}
+	ctx, cancel := context.WithTimeout(ctx, saveLimit)
+	defer cancel()
+	return g.Admin().Save(ctx, since)
 }
 
 // describeOthers completes the entries of s without a report of their own, from members and heard.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic"
+	"github.com/elrun/elrun/elastic/wish"
 	"github.com/elrun/elrun/event/timeline"
 	"github.com/elrun/elrun/launch/spec"
 )
@@ -21,7 +22,7 @@ func DecodeReply(b []byte) (Reply, error) {
 	if r.Error != "" {
 		return Reply{}, errors.New(r.Error)
 	}
-	if r.Status == nil && !r.Stopping && r.Scaling == "" && r.Ticket == nil && r.Done == "" && r.Snapshot == nil && r.Next == 0 && r.Record == nil {
+	if r.Status == nil && !r.Stopping && r.Scaling == "" && r.Ticket == nil && r.Done == "" && r.Snapshot == nil && r.Next == 0 && r.Record == nil && r.Saved == nil {
 		return Reply{}, errors.New("decode reply: the reply is empty")
 	}
 	return r, nil
@@ -36,7 +37,7 @@ const (
 
 // Request is a request on a control socket.
 type Request struct {
-	Request string `json:"request"` // status, stop, scale, ticket, refresh, revoke, kick, dead, watch, events or record
+	Request string `json:"request"` // status, stop, scale, ticket, refresh, revoke, kick, dead, watch, events, record or checkpoint
 	// Peers is the number of peers that scale asks for: in the whole job, or on Host.
 	Peers int    `json:"peers,omitempty"`
 	Host  string `json:"host,omitempty"`
@@ -53,7 +54,7 @@ type Request struct {
 	// Paths asks for the paths of the peer in status.
 	Paths bool `json:"paths,omitempty"`
 	// Since leaves the points of series out of watch that a snapshot up to this step has. For events it is Reply.Next of the
-	// answer before, and 0 for those from now on.
+	// answer before, and 0 for those from now on. For checkpoint it is Saved.Since of the answer before, and 0 for a new wish.
 	Since int64 `json:"since,omitempty"`
 	// Local restricts a ticket to this host: the job stays closed to other hosts.
 	Local bool `json:"local,omitempty"`
@@ -80,7 +81,9 @@ type Reply struct {
 	Next   int64             `json:"next,omitempty"`
 	// Record has the last calls of the peer.
 	Record *flight.Record `json:"record,omitempty"`
-	Error  string         `json:"error,omitempty"`
+	// Saved tells what has become of the wish for a checkpoint.
+	Saved *wish.Saved `json:"saved,omitempty"`
+	Error string      `json:"error,omitempty"`
 }
 
 // DecodeRequest decodes a request line and checks the values that the request uses.
