@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +17,6 @@ import (
 	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch"
-	"github.com/elrun/elrun/launch/spec"
 )
 
 // dashboardCommand is the command elrun dashboard.
@@ -79,15 +76,13 @@ func (p *pageFlag) Decode(ctx *kong.DecodeContext) error {
 // IsBool tells kong that the flag needs no value.
 func (pageFlag) IsBool() bool { return true }
 
-// serve serves the page of the job that o starts, if the flag is given, until end is called. It gives the job a name if it has none.
+// serve serves the page of the job that o starts, if the flag is given, until end is called.
 func (p *pageFlag) serve(o *launch.Options, t *terminal) (end func(), err error) {
 	switch {
 	case !p.given:
 		return func() {}, nil
 	case o.Job == "" && o.Join:
 		return nil, fmt.Errorf("%w: --dashboard: give the name of the job by --name", launch.ErrOptions)
-	case o.Job == "":
-		o.Job = spec.JobName(o.Program, strings.ToLower(rand.Text()[:5]))
 	}
 	s, err := openPage(newWatchedJob(o.Job, false), "tcp", p.address, t)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"github.com/elrun/elrun/internal/private"
 	"github.com/elrun/elrun/internal/scheduler"
 	"github.com/elrun/elrun/launch"
+	"github.com/elrun/elrun/launch/spec"
 )
 
 // jobFlags configure the peers that elrun run and elrun join start. The first word that is no
@@ -104,11 +106,15 @@ func (j *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	if j.Audit > 0 {
 		o.Forward = append(o.Forward, fmt.Sprintf("ELRUN_AUDIT=%v", j.Audit))
 	}
+	if o.Job == "" && !o.Join {
+		o.Job = spec.JobName(o.Program, strings.ToLower(rand.Text()[:5])) // for what finds the job by its name
+	}
 	closePage, err := j.Dashboard.serve(&o, t)
 	if err != nil {
 		return err
 	}
 	defer closePage()
+	defer quitter{o.Job, j.Record, t.stderr}.wait()()
 	return finish(launch.Run(ctx, o))
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -103,4 +104,53 @@ func TestRecordStopped(t *testing.T) {
 	}
 	e.Signal(t, syscall.SIGINT)
 	e.Wait(t)
+}
+
+// A peer that is killed has one record, and elrun says so in one line.
+func TestRecordOfDeath(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "records")
+	e := start(t, "train", 3, "--record", dir)
+	e.expectRanks(t, 3)
+	e.signalPeer(t, 1, syscall.SIGKILL)
+	e.Expect(t, "the last calls are in")
+	e.Signal(t, syscall.SIGINT)
+	e.Wait(t)
+	all, err := os.ReadDir(dir)
+	if lines := strings.Count(e.Err.String(), "the last calls are in"); err != nil || len(all) != 1 || lines != 1 {
+		t.Errorf("%d records and %d lines, %v: %v", len(all), lines, err, all)
+	}
+	found, err := launch.ReadRecords(dir)
+	if err != nil || found.Cause != flight.Lost || !strings.Contains(found.Text, "killed by signal 9") {
+		t.Errorf("got %+v, %v", found, err)
+	}
+}
+
+// SIGQUIT takes a record, and then ends elrun as it does without a record.
+func TestRecordQuit(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "records")
+	e := start(t, "train", 2, "--record", dir)
+	e.expectRanks(t, 2)
+	e.Signal(t, syscall.SIGQUIT)
+	if status := e.Wait(t); status != 2 || !e.Says("elrun: SIGQUIT: the last calls are in "+dir, "SIGQUIT: quit") {
+		t.Errorf("status %d", status)
+	}
+	if found, err := launch.ReadRecords(dir); err != nil || found.Text == "" {
+		t.Errorf("got %+v, %v", found, err)
+	}
+	process.Until(t, "the end of the peers", func() bool { return len(e.job.Peers(t)) == 0 })
+}
+
+// A peer that gets SIGQUIT prints its goroutines and ends, which is a death for the others.
+func TestRecordQuitPeer(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "records")
+	e := start(t, "train", 3, "--record", dir)
+	e.expectRanks(t, 3)
+	e.signalPeer(t, 1, syscall.SIGQUIT)
+	e.Expect(t, "SIGQUIT: quit", "the last calls are in")
+	e.Signal(t, syscall.SIGINT)
+	e.Wait(t)
+	found, err := launch.ReadRecords(dir)
+	if err != nil || found.Cause != flight.Lost || !strings.Contains(found.Text, "has ended: status 2") {
+		t.Errorf("got %+v, %v", found, err)
+	}
 }

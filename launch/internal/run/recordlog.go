@@ -1,9 +1,11 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/elrun/elrun/event"
@@ -22,14 +24,15 @@ type recordLog struct {
 	ended    chan struct{}
 	ctx      context.Context // its end ends the record that is being taken
 	cancel   context.CancelFunc
-	recent   map[string]time.Time // by reason: when the last record was due
+	recent   map[string]time.Time // by kind: when the last record was due
+	dead     map[string]bool      // short IDs of the peers whose deaths have a record
 	left     int                  // number of records that may still be taken
 }
 
 const (
 	// maxRecords bounds the records of a job, since each may take some megabytes.
 	maxRecords = 20
-	// recordPeriod is the shortest time between two records for one reason: the peers report one stall each.
+	// recordPeriod is the shortest time between two records of one kind: the peers report one stall each.
 	recordPeriod = 10 * time.Second
 	// shownRecord bounds a line about a record, in bytes.
 	shownRecord = 190
@@ -41,7 +44,7 @@ func (r *recordLog) start(o *spec.Options) *recordLog {
 		return nil
 	}
 	r.dir, r.job, r.left = o.Output.Records, o.Job, maxRecords
-	r.due, r.ended, r.recent = make(chan string, 1), make(chan struct{}), make(map[string]time.Time)
+	r.due, r.ended, r.recent, r.dead = make(chan string, 1), make(chan struct{}), make(map[string]time.Time), make(map[string]bool)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	go r.run()
 	return r
@@ -53,38 +56,46 @@ func (r *recordLog) offer(e event.Event, now time.Time) {
 	if r == nil || r.left == 0 {
 		return
 	}
-	reason := trouble(e.Body)
-	last, known := r.recent[reason]
-	if reason == "" || known && now.Sub(last) < recordPeriod {
+	reason, dead := trouble(e)
+	kind := reason
+	if dead != "" {
+		kind = "death"
+	}
+	last, known := r.recent[kind]
+	if reason == "" || r.dead[dead] || known && now.Sub(last) < recordPeriod {
 		return
 	}
 	select {
 	case r.due <- reason:
-		r.recent[reason] = now
+		r.recent[kind] = now
 		r.left--
+		if dead != "" {
+			r.dead[dead] = true
+		}
 	default:
 	}
 }
 
-// trouble returns the reason for a record that an event gives, "" for none.
-func trouble(b event.Body) string {
-	switch b := b.(type) {
+// trouble returns the reason for a record that an event gives, "" for none, and the peer that is dead, "" for none. Of a death tell the
+// members (Lost) and the launcher (Exit), in any order.
+func trouble(e event.Event) (reason, dead string) {
+	switch b := e.Body.(type) {
 	case event.Stall:
 		if !b.Over {
-			return "stall"
+			return "stall", ""
 		}
 	case event.Lost:
-		return "lost"
+		return "lost", b.Who
 	case event.Exit:
 		if !b.Asked && (b.Status != 0 || b.Signal != 0) {
-			return "exit"
+			return "exit", cmp.Or(e.Peer, strconv.Itoa(b.PID)) // a process without a hello has no ID
 		}
 	case event.Quorum:
 		if b.State == "lost" {
-			return "quorum"
+			return "quorum", ""
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // run takes the records that are due. A job whose peers have all ended has no record.

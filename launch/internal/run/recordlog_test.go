@@ -11,16 +11,35 @@ import (
 
 func TestTrouble(t *testing.T) {
 	for _, c := range []struct {
-		body event.Body
-		want string
+		body       event.Body
+		want, dead string
 	}{
-		{event.Stall{}, "stall"}, {event.Stall{Over: true}, ""}, {event.Lost{}, "lost"}, {event.Step{}, ""},
-		{event.Exit{Status: 1}, "exit"}, {event.Exit{Status: -1, Signal: 9}, "exit"}, {event.Exit{}, ""}, {event.Exit{Status: 1, Asked: true}, ""},
-		{event.Quorum{State: "lost"}, "quorum"}, {event.Quorum{State: "back"}, ""},
+		{event.Stall{}, "stall", ""}, {event.Stall{Over: true}, "", ""}, {event.Lost{Who: "b"}, "lost", "b"}, {event.Step{}, "", ""},
+		{event.Exit{Status: 1}, "exit", "a"}, {event.Exit{Status: -1, Signal: 9}, "exit", "a"}, {event.Exit{}, "", ""}, {event.Exit{Status: 1, Asked: true}, "", ""},
+		{event.Quorum{State: "lost"}, "quorum", ""}, {event.Quorum{State: "back"}, "", ""},
 	} {
-		if got := trouble(c.body); got != c.want {
-			t.Errorf("%+v gives %q, want %q", c.body, got, c.want)
+		if got, dead := trouble(event.Event{Peer: "a", Body: c.body}); got != c.want || dead != c.dead {
+			t.Errorf("%+v gives %q of %q, want %q of %q", c.body, got, dead, c.want, c.dead)
 		}
+	}
+	if reason, dead := trouble(event.Event{Body: event.Exit{PID: 7, Status: 1}}); reason != "exit" || dead != "7" {
+		t.Errorf("the exit of an unknown peer gives %q of %q", reason, dead)
+	}
+}
+
+// A death has one record, whoever tells of it, and however late.
+func TestRecordLogDeath(t *testing.T) {
+	r := &recordLog{due: make(chan string, 100), recent: make(map[string]time.Time), dead: make(map[string]bool), left: maxRecords}
+	now := time.Now()
+	lost, exit := event.Event{Peer: "a", Body: event.Lost{Who: "b"}}, event.Event{Peer: "b", Body: event.Exit{Status: -1, Signal: 9}}
+	for _, after := range []time.Duration{0, time.Millisecond, 2 * recordPeriod} {
+		r.offer(lost, now.Add(after))
+		r.offer(exit, now.Add(after))
+	}
+	r.offer(event.Event{Peer: "c", Body: event.Exit{Status: 1}}, now.Add(4*recordPeriod))
+	r.offer(event.Event{Peer: "a", Body: event.Lost{Who: "c"}}, now.Add(6*recordPeriod))
+	if got := []string{<-r.due, <-r.due}; len(r.due) != 0 || got[0] != "lost" || got[1] != "exit" {
+		t.Errorf("records for %q and %d more", got, len(r.due))
 	}
 }
 
@@ -29,7 +48,7 @@ func TestRecordLogBounds(t *testing.T) {
 	var none *recordLog
 	none.offer(event.Event{Body: event.Stall{}}, time.Now())
 	none.finish(0)
-	r := &recordLog{due: make(chan string, 100), recent: make(map[string]time.Time), left: maxRecords}
+	r := &recordLog{due: make(chan string, 100), recent: make(map[string]time.Time), dead: make(map[string]bool), left: maxRecords}
 	now := time.Now()
 	taken := func() string {
 		close(r.due)
@@ -40,9 +59,9 @@ func TestRecordLogBounds(t *testing.T) {
 		r.due = make(chan string, 100)
 		return strings.Join(all, " ")
 	}
-	for range 3 {
+	for i := range 3 {
 		r.offer(event.Event{Body: event.Stall{}}, now)
-		r.offer(event.Event{Body: event.Lost{}}, now)
+		r.offer(event.Event{Body: event.Lost{Who: string(rune('a' + i))}}, now)
 		now = now.Add(recordPeriod / 2)
 	}
 	if got := taken(); got != "stall lost stall lost" {
