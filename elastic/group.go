@@ -109,6 +109,8 @@ type Config struct {
 
 	Sink event.Sink // receives the events of this peer; nil discards them
 	Comm collective.Options
+	// Mirror is memory that outlives this process, in which the record of its calls is kept, see flight.Ring.Mirror; nil for none.
+	Mirror []byte
 	// Closers are closed, in order, after the endpoint at the end of Close.
 	Closers []io.Closer
 }
@@ -166,6 +168,7 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 	}
 	g := &Group{cfg: cfg, orders: newOrders(), calls: flight.New(time.Now())}
 	g.requests = requestServer{cfg: &g.cfg, identity: &g.identity, registration: &g.held.registration, wishes: &g.wishes}
+	g.calls.Mirror(cfg.Mirror)
 	g.held.advanced = func(step int64) { g.current().report.commit(step) }
 	err := errNoContext
 	if ctx != nil {

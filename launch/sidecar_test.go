@@ -110,7 +110,7 @@ func startSidecar() (*os.File, *exec.Cmd, error) {
 	if Launched() {
 		sidecar.ExtraFiles = []*os.File{os.NewFile(3, "launcher")} // ELRUN_FD is 3 at the sidecar, too
 	}
-	word, err := shm.HoldWord()
+	word, err := shm.HoldWord(0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -539,7 +539,7 @@ func TestSidecarOfPython(t *testing.T) {
 
 // waitsForWords reports whether this system has what Sidecar.Watch needs.
 func waitsForWords() bool {
-	word, err := shm.HoldWord()
+	word, err := shm.HoldWord(0)
 	if err != nil {
 		return false
 	}

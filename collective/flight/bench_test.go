@@ -21,7 +21,9 @@ func envelope() *transport.Envelope {
 // BenchmarkRecord measures the record of a call: its begin and its end, each with the time.
 func BenchmarkRecord(b *testing.B) {
 	from := time.Now()
-	r := flight.New(from).Session(1, 0, []string{"a", "b"})
+	ring := flight.New(from)
+	ring.Mirror(make([]byte, flight.MirrorSize))
+	r := ring.Session(1, 0, []string{"a", "b"})
 	e := envelope()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -32,7 +34,9 @@ func BenchmarkRecord(b *testing.B) {
 // A full ring allocates no memory for a call.
 func TestAllocations(t *testing.T) {
 	from := time.Now()
-	r := flight.New(from).Session(1, 0, []string{"a", "b"})
+	ring := flight.New(from)
+	ring.Mirror(make([]byte, flight.MirrorSize))
+	r := ring.Session(1, 0, []string{"a", "b"})
 	e := envelope()
 	for range flight.Calls {
 		recordOne(r, e, from)

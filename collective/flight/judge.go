@@ -66,7 +66,23 @@ func Judge(job Job, records []Record) Finding {
 type judge struct {
 	job     Job
 	records []*Record
-	scenes  []*scene // the latest first
+	remains map[string]*Record // of the peers whose processes have ended, by ID
+	scenes  []*scene           // the latest first
+}
+
+// before says what a peer did when its process ended, for a sentence; "" if that is unknown.
+func (j *judge) before(id string) string {
+	r := j.remains[id]
+	if r == nil || len(r.Calls) == 0 {
+		return ""
+	}
+	for i := range r.Calls {
+		if c := &r.Calls[i]; c.Open && !c.Background {
+			return fmt.Sprintf(" in %s%s", clip(c.String(), 50), on(c.Comm))
+		}
+	}
+	last := &r.Calls[len(r.Calls)-1]
+	return fmt.Sprintf(" after %s%s", clip(last.String(), 50), on(last.Comm))
 }
 
 // finding returns the finding on a rank. The sentence begins with the rank's name.
@@ -223,7 +239,7 @@ func (j *judge) fate(s *scene, rank int) (text string, bad bool) {
 	case p == nil:
 		return "has no record here", false
 	case p.End != "":
-		return "has ended: " + clip(p.End, 60), true
+		return "has ended: " + clip(p.End, 60) + j.before(p.ID), true
 	case p.Halted:
 		return fmt.Sprintf("is stopped by a signal (SIGSTOP or a debugger): continue process %d", p.PID), true
 	case p.Error != "":
@@ -531,8 +547,8 @@ func (j *judge) outside() (Finding, bool) {
 		fits  func(p *Peer) bool
 		text  func(p *Peer) string
 	}{
-		{Lost, func(p *Peer) bool { return strings.HasPrefix(p.End, "killed") && !over(p) }, func(p *Peer) string { return "has ended: " + clip(p.End, 80) }},
-		{Lost, func(p *Peer) bool { return p.End != "" && !over(p) }, func(p *Peer) string { return "has ended: " + clip(p.End, 80) }},
+		{Lost, func(p *Peer) bool { return strings.HasPrefix(p.End, "killed") && !over(p) }, func(p *Peer) string { return "has ended: " + clip(p.End, 80) + j.before(p.ID) }},
+		{Lost, func(p *Peer) bool { return p.End != "" && !over(p) }, func(p *Peer) string { return "has ended: " + clip(p.End, 80) + j.before(p.ID) }},
 		{Halted, func(p *Peer) bool { return p.Halted }, func(p *Peer) string { return fmt.Sprintf("is stopped by a signal: continue process %d", p.PID) }},
 		{NoAnswer, func(p *Peer) bool { return p.Error != "" && !p.Answered }, func(p *Peer) string { return "does not answer: " + clip(p.Error, 80) }},
 		{Parked, func(p *Peer) bool { return p.State == "parked" }, func(*Peer) string { return "is parked: the job is faster without it, and it waits" }},

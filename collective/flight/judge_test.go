@@ -212,7 +212,7 @@ func TestJudgeAnything(t *testing.T) {
 			s.without(random.IntN(len(s.records)))
 		}
 		for i := range s.records {
-			if err := s.records[i].check(); err != nil {
+			if err := s.records[i].Check(); err != nil {
 				t.Fatal(err)
 			}
 		}

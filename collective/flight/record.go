@@ -34,6 +34,8 @@ type Record struct {
 	Total    uint64    `json:"total"`    // number of calls so far, the overwritten ones included
 	Calls    []Call    `json:"calls"`    // in the order of their begin
 	Stacks   string    `json:"stacks,omitempty"`
+	// Ended is set if the process has ended, and others have recovered its calls.
+	Ended bool `json:"ended,omitempty"`
 }
 
 // Session is one membership, as a peer has entered it. Ranks are ranks of the transport.
@@ -122,14 +124,14 @@ func DecodeRecord(text []byte) (Record, error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return Record{}, fmt.Errorf("flight: decode record: %w", err)
 	}
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return Record{}, fmt.Errorf("flight: decode record: %w", err)
 	}
 	return r, nil
 }
 
-// check returns the first reason for which a Record is refused.
-func (r *Record) check() error {
+// Check returns the first reason for which DecodeRecord refuses a Record.
+func (r *Record) Check() error {
 	switch {
 	case r.Version != Version:
 		return fmt.Errorf("version %d, want %d: read it with the elrun that wrote it", r.Version, Version)

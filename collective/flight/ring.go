@@ -37,6 +37,7 @@ type Ring struct {
 	blocks   [Calls / block]*[block]entry // call n is at n mod Calls
 	held     []entry                      // calls in progress that were overwritten, at most maxHeld
 	sessions []*Recorder                  // at most maxSessions, the latest last
+	mirror   []byte                       // nil for none
 }
 
 // New returns an empty Ring. Its times are measured from start.
@@ -87,6 +88,7 @@ func (r *Ring) Session(epoch uint64, rank int, members []string) *Recorder {
 		r.sessions = slices.Delete(r.sessions, 0, 1)
 	}
 	r.sessions = append(r.sessions, s)
+	r.mirrorSessions()
 	return s
 }
 
@@ -110,6 +112,7 @@ func (r *Recorder) Group(comm uint64, ranks []int) {
 		groups = slices.Delete(groups, 0, 1)
 	}
 	r.about.Groups = append(groups, Group{Comm: comm, Ranks: ranks})
+	r.ring.mirrorSessions()
 }
 
 // Begun is what Begin gets of a call.
@@ -145,6 +148,7 @@ func (r *Recorder) Begin(b *Begun) (number uint64) {
 	e.purpose, e.peer, e.sends, e.background = b.Purpose, b.Peer, b.Sends, b.Background
 	e.begun, e.ended = r.offset+b.At, 0
 	e.err, e.wait = nil, Wait{For: -1}
+	g.mirrorBegin(e)
 	g.mu.Unlock()
 	return number
 }
@@ -179,6 +183,7 @@ func (r *Recorder) End(number uint64, at time.Duration, err error) {
 	g.mu.Lock()
 	if e := g.find(number); e != nil {
 		e.ended, e.err = max(r.offset+at, 1), err
+		g.mirrorEnd(e)
 	}
 	g.mu.Unlock()
 }

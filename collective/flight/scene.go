@@ -16,7 +16,7 @@ type place struct {
 type scene struct {
 	epoch   uint64
 	members []string            // short IDs by rank
-	records []*Record           // by rank, nil for a rank without a record
+	records []*Record           // by rank, nil for a rank without a record, or whose process has ended
 	entered []bool              // by rank: the record has the session
 	groups  map[uint64][]int    // ranks of the communicators from Split
 	calls   map[place][]*Call   // collective calls by rank, nil for a rank that has not made the call
@@ -27,6 +27,12 @@ type scene struct {
 func (j *judge) read(records []Record) {
 	j.records = newestRecords(records)
 	j.scenes = scenesOf(j.records)
+	j.remains = make(map[string]*Record)
+	for _, r := range j.records {
+		if r.Ended {
+			j.remains[r.Peer] = r
+		}
+	}
 }
 
 // newestRecords returns the newest record of each peer, in the order of the peers' names.
@@ -82,7 +88,9 @@ func (s *scene) enter(r *Record, in *Session) {
 	if !slices.Equal(s.members, in.Members) || s.records[in.Rank] != nil {
 		return
 	}
-	s.records[in.Rank], s.entered[in.Rank] = r, true
+	if !r.Ended { // who has ended is missing everywhere
+		s.records[in.Rank], s.entered[in.Rank] = r, true
+	}
 	for _, g := range in.Groups {
 		s.groups[g.Comm] = g.Ranks
 	}
@@ -91,10 +99,14 @@ func (s *scene) enter(r *Record, in *Session) {
 // add adds the calls of a record in this session. The peer may be a member that has not entered the session.
 func (s *scene) add(r *Record) {
 	rank := slices.Index(s.records, r)
-	if rank < 0 {
-		if at := slices.Index(s.members, r.Peer); at >= 0 && s.records[at] == nil {
-			s.records[at] = r
-		}
+	switch at := slices.Index(s.members, r.Peer); {
+	case rank >= 0:
+	case r.Ended && at >= 0:
+		rank = at
+	case at >= 0 && s.records[at] == nil:
+		s.records[at] = r
+		return
+	default:
 		return
 	}
 	for i := range r.Calls {
@@ -107,7 +119,9 @@ func (s *scene) add(r *Record) {
 			s.calls[at] = make([]*Call, len(s.members))
 		}
 		s.calls[at][rank] = c
-		s.last[rank][c.Comm] = max(s.last[rank][c.Comm], c.Seq)
+		if !r.Ended {
+			s.last[rank][c.Comm] = max(s.last[rank][c.Comm], c.Seq)
+		}
 	}
 }
 

@@ -22,14 +22,14 @@ type ProcessWord struct {
 	holding sync.WaitGroup
 }
 
-// HoldWord makes a word and a thread that holds it. The thread only sleeps. The caller calls
+// HoldWord makes a word and a thread that holds it, and some bytes of memory beside it, see Rest. The thread only sleeps. The caller calls
 // Release if the program goes on without what the word stands for.
-func HoldWord() (*ProcessWord, error) {
-	memory, err := namedMemory("word", pageSize)
+func HoldWord(rest int) (*ProcessWord, error) {
+	memory, err := namedMemory("word", pageSize+rest)
 	if err != nil {
 		return nil, err
 	}
-	if err := memory.reserve(0, pageSize); err != nil {
+	if err := memory.reserve(0, pageSize+rest); err != nil {
 		return nil, errors.Join(err, memory.Close())
 	}
 	w := &ProcessWord{memory: memory, release: make(chan struct{})}
@@ -63,10 +63,22 @@ func (p *ProcessWord) hold(held chan<- error) {
 // File returns the file of the memory. The word owns it.
 func (p *ProcessWord) File() *os.File { return p.memory.File() }
 
+// Rest returns the memory beside the word. It stays mapped after Release.
+func (p *ProcessWord) Rest() []byte { return p.memory.Bytes()[pageSize:] }
+
+// ReadRest reads the memory beside the word from a file that another process has given, into rest. It maps nothing.
+func ReadRest(file *os.File, rest []byte) error {
+	_, err := file.ReadAt(rest, pageSize)
+	return err
+}
+
 // Release gives the word back: the end of the process is not reported from now on.
 func (p *ProcessWord) Release() error {
 	close(p.release)
 	p.holding.Wait()
+	if len(p.Rest()) > 0 {
+		return p.memory.file.Close()
+	}
 	return p.memory.Close()
 }
 

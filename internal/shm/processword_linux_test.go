@@ -24,7 +24,7 @@ func holdProcessWord(end string) error {
 	for i := 0; i < len(ballast); i += pageSize {
 		ballast[i] = 1
 	}
-	word, err := HoldWord()
+	word, err := HoldWord(0)
 	if err != nil {
 		return err
 	}
@@ -369,7 +369,7 @@ func TestWatchRefuses(t *testing.T) {
 		}
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	word, err := HoldWord()
+	word, err := HoldWord(0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,13 @@ import "os"
 type ProcessWord struct{}
 
 // HoldWord returns ErrUnsupported.
-func HoldWord() (*ProcessWord, error) { return nil, ErrUnsupported }
+func HoldWord(int) (*ProcessWord, error) { return nil, ErrUnsupported }
+
+// Rest returns nil.
+func (p *ProcessWord) Rest() []byte { return nil }
+
+// ReadRest returns ErrUnsupported.
+func ReadRest(*os.File, []byte) error { return ErrUnsupported }
 
 // File returns nil.
 func (p *ProcessWord) File() *os.File { return nil }

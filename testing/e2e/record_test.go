@@ -123,6 +123,24 @@ func TestRecordOfDeath(t *testing.T) {
 	if err != nil || found.Cause != flight.Lost || !strings.Contains(found.Text, "killed by signal 9") {
 		t.Errorf("got %+v, %v", found, err)
 	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*", "peer-*.json")) // no error: the pattern is valid
+	ended := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		r, wrong := flight.DecodeRecord(text)
+		if err != nil || wrong != nil {
+			t.Error(err, wrong)
+		}
+		if r.Ended {
+			ended++
+			if len(r.Calls) == 0 || r.Peer != found.Peer {
+				t.Errorf("%d calls of %q are left, want some of %q", len(r.Calls), r.Peer, found.Peer)
+			}
+		}
+	}
+	if len(files) != 3 || ended != 1 {
+		t.Errorf("%d records, %d of them of a dead peer, want 3 and 1", len(files), ended)
+	}
 }
 
 // SIGQUIT takes a record, and then ends elrun as it does without a record.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch/internal/proc"
 	"github.com/elrun/elrun/launch/internal/wire"
@@ -60,4 +61,9 @@ func (r *relay) Ended(e spec.Exit) {
 // Dying implements proc.Receiver: the agent passes the end of the program on.
 func (r *relay) Dying(id elastic.ID) {
 	_ = r.a.out.Write(wire.Message{To: r.index, Report: wire.Report{Dying: id}})
+}
+
+// Remains implements proc.Receiver.
+func (r *relay) Remains(record flight.Record) {
+	_ = r.a.out.Write(wire.Message{To: r.index, Report: wire.Report{Remains: &record}})
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic/wish"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/event/timeline"
@@ -404,6 +405,19 @@ func (j *Job) Records(ctx context.Context) ([]Answer, error) {
 	}
 	work.Wait()
 	return out, nil
+}
+
+// Remains returns the record of a peer that has failed, by its short ID, nil if no launcher on this host has it.
+func (j *Job) Remains(ctx context.Context, id string) *flight.Record {
+	all, _ := ListSockets() // without the list no launcher is known
+	all = slices.DeleteFunc(all, func(n SocketName) bool { return n.Job != j.name || !n.isLauncher() })
+	replies, _ := askAll(all, func(n SocketName) (wire.Reply, error) { return Ask(ctx, n, wire.Request{Request: "record", Peer: id}) })
+	for _, r := range replies {
+		if r.Record != nil {
+			return r.Record
+		}
+	}
+	return nil
 }
 
 // askAll calls ask for several control sockets at once. It returns the reply of each, empty where there is none, and the

@@ -15,6 +15,7 @@ import (
 
 	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/event/timeline"
+	"github.com/elrun/elrun/internal/pause"
 	"github.com/elrun/elrun/internal/private"
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/proc"
@@ -49,7 +50,7 @@ func collect(ctx context.Context, job *ctl.Job, reason string) (flight.Job, []fl
 	if err != nil {
 		return about, nil, err
 	}
-	if s, err := job.Snapshot(ctx); err == nil {
+	if s, err := settled(ctx, job); err == nil {
 		about.Peers = knownByLauncher(s)
 	} else if s, err := job.Status(ctx); err == nil { // no elrun runs; the peers know of each other
 		about.Peers = knownByPeers(s)
@@ -67,7 +68,34 @@ func collect(ctx context.Context, job *ctl.Job, reason string) (flight.Job, []fl
 		p.Answered, p.Step, p.State = true, r.Step, cmp.Or(r.State, p.State)
 		records = append(records, r)
 	}
+	for i := range about.Peers {
+		if p := &about.Peers[i]; p.End != "" && p.ID != "" && !p.Answered {
+			if r := job.Remains(ctx, p.ID); r != nil {
+				r.Step, r.Host = p.Step, p.Host
+				records = append(records, *r)
+			}
+		}
+	}
 	return about, records, nil
+}
+
+// How often settled asks, and the time between.
+const (
+	settleTries  = 6
+	settlePeriod = 50 * time.Millisecond
+)
+
+// settled returns what the launchers know. The members may know of a death a moment before the launcher has the status of the process and
+// what is left of its calls; settled waits that long.
+func settled(ctx context.Context, job *ctl.Job) (s timeline.Snapshot, err error) {
+	for range settleTries {
+		s, err = job.Snapshot(ctx)
+		due := slices.ContainsFunc(s.Peers, func(p timeline.Peer) bool { return p.Exit == nil && p.Cause != "" })
+		if err != nil || !due || pause.For(ctx, settlePeriod) != nil {
+			break
+		}
+	}
+	return s, err
 }
 
 // cause returns the innermost error, which says why a peer does not answer.

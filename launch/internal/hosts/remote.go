@@ -145,6 +145,8 @@ func (h *Host) handle(m wire.Message) {
 		p.to.Halted(*m.Halt)
 	case m.Dying != "":
 		p.to.Dying(m.Dying)
+	case m.Remains != nil:
+		p.to.Remains(*m.Remains)
 	case m.Exit != nil:
 		p.exit(m.Exit.Exit(p.index))
 	case m.Refused != "":

@@ -153,7 +153,7 @@ func (p *peer) configure(ctx context.Context) (elastic.Config, error) {
 	p.p2pHost.UseHostKey(order.HostKey) // only after admit: peers that may have connected by now must be admitted first
 	cfg := elastic.Config{Endpoint: p.id.endpoint(), Peers: order.Peers, Job: order.Job, Reopen: p.renewIdentity,
 		Sole: order.Sole, Any: order.Any, MinPeers: order.MinPeers, RejoinTimeout: order.RejoinTimeout, StateRate: order.StateRate,
-		OnSuspect: p.a.suspect, OnRetry: p.a.retry, OnView: p.onView, Inspect: proc.Inspect, Sink: p.a, Entry: p.admission.grantOf}
+		OnSuspect: p.a.suspect, OnRetry: p.a.retry, OnView: p.onView, Inspect: proc.Inspect, Sink: p.a, Entry: p.admission.grantOf, Mirror: p.a.memory()}
 	if order.Root != "" {
 		cfg.Grants = []elastic.Grant{{Key: elastic.ID(order.Root)}}
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/internal/shm"
@@ -480,12 +481,20 @@ func (l *Link) passWord() {
 	if !ok {
 		return
 	}
-	word, err := shm.HoldWord()
+	word, err := shm.HoldWord(flight.MirrorSize)
 	if err != nil {
 		return
 	}
 	l.word = word
 	conn.Word.Store(word.File())
+}
+
+// memory returns the memory that the launcher has, too, nil for none: the calls of this peer outlive it there.
+func (l *Link) memory() []byte {
+	if l.word == nil {
+		return nil
+	}
+	return l.word.Rest()
 }
 
 // releaseWord gives the word back: this program is no peer any more.

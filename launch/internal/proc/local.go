@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/internal/shm"
 	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/launch/spec"
@@ -51,6 +54,7 @@ type Local struct {
 	sidecar atomic.Bool    // a sidecar has said hello last
 	Words   *shm.WordWatch // watches the words of the programs; nil for none
 	Watched atomic.Bool    // the program that has said hello last is watched
+	memory  *os.File       // of the program that has said hello last, with the record of its calls; nil for none
 	exited  chan struct{}  // closed when the process has ended
 	ends    sync.WaitGroup // the goroutines that watch words
 	begun   time.Time      // when the process was started
@@ -232,12 +236,41 @@ func (l *Local) Watch() {
 	l.out.Close()
 	writer.Wait()
 	limit := time.Now().Add(Leftover)
+	l.recover(exit)
 	l.to.Ended(exit)
 	for _, f := range l.files {
 		_ = f.SetReadDeadline(limit)
 	}
 	streams.Wait()
 	l.close()
+}
+
+// keep keeps the memory of a program, whose file stays with the caller, in place of that of an earlier one.
+func (l *Local) keep(file *os.File) {
+	if l.memory != nil {
+		_ = l.memory.Close() // it was only read
+	}
+	l.memory = nil
+	if fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+		l.memory = os.NewFile(uintptr(fd), "memory")
+	}
+}
+
+// recover passes on the record of a program that has failed. The program is gone, so nothing changes the memory, unless
+// another process has it; then the record may be wrong, and is checked all the same.
+func (l *Local) recover(exit spec.Exit) {
+	if l.memory == nil {
+		return
+	}
+	defer l.memory.Close()
+	memory := make([]byte, flight.MirrorSize)
+	if exit.Code == 0 || shm.ReadRest(l.memory, memory) != nil {
+		return
+	}
+	if r, err := flight.Recover(memory, exit.At); err == nil && len(r.Sessions) > 0 {
+		r.Index = l.Index
+		l.to.Remains(r)
+	}
 }
 
 // Abandon closes the socket. The peer then takes its launcher for dead, and leaves its group.
@@ -335,6 +368,7 @@ func (l *Local) takeWord() *shm.WatchedWord {
 	if file == nil {
 		return nil
 	}
+	l.keep(file)
 	word, err := l.Words.Watch(file)
 	if err != nil {
 		return nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"syscall"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch/internal/wire"
 	"github.com/elrun/elrun/launch/spec"
@@ -50,6 +51,8 @@ type Receiver interface {
 	// Dying reports that the program that said hello by an ID has ended, before its status is known.
 	// It comes after that hello, but perhaps before later messages. It may be missing.
 	Dying(id elastic.ID)
+	// Remains gives the calls of a process that has failed, where its system keeps them. It comes before the end.
+	Remains(r flight.Record)
 	Ended(e spec.Exit)
 }
 

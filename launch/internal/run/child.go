@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/launch/internal/proc"
@@ -18,16 +19,17 @@ import (
 )
 
 // notice is a message from a child's goroutines to the launcher's loop. Exactly one of msg, err,
-// halt, dying and exit is set.
+// halt, dying, remains and exit is set.
 type notice struct {
 	// from is the local index of the process, or from MaxPeers on the index of a service or task.
-	from  int
-	msg   *wire.Message
-	pid   int   // the process that sent msg, or that was stopped; 0 if unknown
-	err   error // a violation of the protocol by the child
-	halt  *wire.HaltReport
-	dying elastic.ID // the program that said hello by this ID has ended
-	exit  *spec.Exit // always the last notice of a child
+	from    int
+	msg     *wire.Message
+	pid     int   // the process that sent msg, or that was stopped; 0 if unknown
+	err     error // a violation of the protocol by the child
+	halt    *wire.HaltReport
+	dying   elastic.ID     // the program that said hello by this ID has ended
+	remains *flight.Record // of the calls of the child
+	exit    *spec.Exit     // always the last notice of a child
 }
 
 // child is the launcher's side of a peer's process. Only the launcher's loop uses it.
@@ -175,6 +177,9 @@ func (f *feed) Halted(r wire.HaltReport) { f.notices <- notice{from: f.index, ha
 
 // Dying implements proc.Receiver.
 func (f *feed) Dying(id elastic.ID) { f.notices <- notice{from: f.index, dying: id} }
+
+// Remains implements proc.Receiver.
+func (f *feed) Remains(r flight.Record) { f.notices <- notice{from: f.index, remains: &r} }
 
 // Ended implements proc.Receiver.
 func (f *feed) Ended(e spec.Exit) { f.notices <- notice{from: f.index, exit: &e} }

@@ -27,6 +27,8 @@ func (r *runner) notice(n notice) {
 		r.program(n.from, *n.msg.Program)
 	case n.from >= spec.MaxPeers:
 		r.graph.notice(n)
+	case n.remains != nil:
+		r.keep(n.from, *n.remains)
 	case n.exit != nil:
 		r.exited(*n.exit)
 		r.graph.runDue(time.Now())

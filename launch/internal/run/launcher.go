@@ -51,6 +51,8 @@ func (l launcherServices) Answer(ctx context.Context, what wire.Request) (out wi
 	answer := func() { out = wire.Reply{Stopping: true, Grace: l.r.o.Grace, PIDs: l.r.procs.pids()} }
 	switch what.Request {
 	case "stop":
+	case "record":
+		answer = func() { out = wire.Reply{Record: l.r.remainsOf(what.Peer), Done: "no record"} }
 	case "events":
 		answer = func() {
 			l.r.figures.watch(time.Now()) // the peers tell what they use

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/doctor"
@@ -123,4 +125,29 @@ func (r *recordLog) finish(patience time.Duration) {
 	late := time.AfterFunc(patience, r.cancel)
 	defer late.Stop()
 	<-r.ended
+}
+
+// maxRemains bounds the records of failed peers that a launcher keeps.
+const maxRemains = 16
+
+// keep keeps the record of a peer that has failed, for who asks for the records of the job.
+func (r *runner) keep(from int, record flight.Record) {
+	record.Peer = r.roster.shortID(from)
+	if c := r.procs.peers[from]; c != nil {
+		record.PID, record.Host = c.PID(), c.host
+	}
+	if len(r.remains) == maxRemains {
+		r.remains = slices.Delete(r.remains, 0, 1)
+	}
+	r.remains = append(r.remains, record)
+}
+
+// remainsOf returns the last record of the failed peer with a short ID, nil for none. Nobody changes it.
+func (r *runner) remainsOf(id string) *flight.Record {
+	for _, record := range slices.Backward(r.remains) {
+		if record.Peer == id {
+			return &record
+		}
+	}
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch/internal/ctl"
 	"github.com/elrun/elrun/launch/internal/job"
@@ -55,6 +56,7 @@ type runner struct {
 	calls     calls // from the control socket of this launcher
 	metrics   *metrics.Server
 	trainJob  *trainJob
+	remains   []flight.Record // of failed peers, at most maxRemains, the latest last
 
 	interruption interruption // meaningful once outcome.signal is set
 	looked       time.Time    // when it last looked which processes of this host are stopped

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch/spec"
 )
@@ -52,7 +53,9 @@ type Report struct {
 	Mistake  string       `json:"mistake,omitempty"` // a violation of the protocol by the peer
 	Halt     *HaltReport  `json:"halt,omitempty"`
 	Dying    elastic.ID   `json:"dying,omitempty"` // the program that said hello by this ID has ended
-	Exit     *ExitReport  `json:"exit,omitempty"`  // the last message of a peer except for output
+	// Remains has the calls of a peer that has failed.
+	Remains *flight.Record `json:"remains,omitempty"`
+	Exit    *ExitReport    `json:"exit,omitempty"` // the last message of a peer except for output
 }
 
 // check returns an error for a number that its reader does not take.
@@ -62,6 +65,8 @@ func (r Report) check() error {
 		return fmt.Errorf("output stream %d, want %d to %d", r.Output.To, ToStdout, ToStderr)
 	case r.Exit != nil && r.Exit.Asked < 0:
 		return fmt.Errorf("signal %d, want 0 or more", r.Exit.Asked)
+	case r.Remains != nil:
+		return r.Remains.Check()
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ type Request struct {
 	Uses uint64 `json:"uses,omitempty"`
 	// Ticket is the text of the ticket to refresh, or the text or ID of the ticket to revoke.
 	Ticket string `json:"ticket,omitempty"`
-	// Peer is the peer to kick.
+	// Peer is the peer to kick. In a record from a launcher it is the short ID of a peer that has failed.
 	Peer string `json:"peer,omitempty"`
 	// Dead are IDs of peers that another launcher knows to be dead.
 	Dead []elastic.ID `json:"dead,omitempty"`
