@@ -2,10 +2,13 @@ package hangs
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,14 +24,18 @@ import (
 
 // field is a job of some members over a network in virtual time, for use in a synctest bubble.
 type field struct {
-	network *simnet.Network
-	random  *rand.Rand
-	members []*member
-	culprit *member
-	informs bool // the launcher tells how the culprit's process has ended
-	cost    collective.Cost
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	network  *simnet.Network
+	random   *rand.Rand
+	members  []*member
+	culprit  *member
+	informs  bool // the launcher tells how the culprit's process has ended
+	recovers bool // and has recovered its calls
+	commits  bool // the members commit steps, which newcomers copy
+	cost     collective.Cost
+	first    []elastic.Member // of the first view
+	ctx      context.Context
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
 }
 
 // member is one process of the job.
@@ -41,6 +48,9 @@ type member struct {
 	end    atomic.Pointer[string] // how its process has ended; nil while it runs
 	halted atomic.Bool
 	short  atomic.Bool // it has told of a lost quorum that is not back
+	parked atomic.Bool
+	count  count
+	left   atomic.Pointer[flight.Record] // what its launcher recovers after its end
 }
 
 // What can go wrong in a step.
@@ -52,6 +62,7 @@ const (
 	deadlock
 	panics
 	fails
+	deadLoop
 )
 
 const length = 2000 // elements of a vector
@@ -68,22 +79,27 @@ func newField(seed uint64) *field {
 		f.members = append(f.members, &member{Member: elastic.Member{ID: elastic.ID(fmt.Sprintf("member-%d", i)), Index: i}, field: f})
 	}
 	f.culprit = f.members[f.random.IntN(len(f.members))]
-	f.informs = f.random.IntN(2) == 0
+	f.informs, f.recovers = f.random.IntN(2) == 0, f.random.IntN(2) == 0
 	return f
 }
 
 // start starts the programs of all members.
 func (f *field) start(t *testing.T) {
-	var ctx context.Context
-	ctx, f.cancel = context.WithCancel(t.Context())
-	var first []elastic.Member
+	f.ctx, f.cancel = context.WithCancel(t.Context())
 	for _, m := range f.members {
-		first = append(first, m.Member)
+		f.first = append(f.first, m.Member)
 	}
 	for _, m := range f.members {
-		m.ctx = ctx
-		f.running.Go(func() { m.run(first) })
+		m.start(elastic.Config{Peers: f.first})
 	}
+}
+
+// start starts the program of a member.
+func (m *member) start(cfg elastic.Config) {
+	m.ctx = m.field.ctx
+	cfg.Endpoint, cfg.Sink, cfg.Started = m.field.network.Endpoint(m.Member), m, func(g *elastic.Group) { m.group = g }
+	cfg.Comm = collective.Options{Cost: m.field.cost}
+	m.field.running.Go(func() { m.run(cfg) })
 }
 
 // stop ends the job.
@@ -96,13 +112,13 @@ func (f *field) stop(t *testing.T) {
 }
 
 // run is the main function of the process.
-func (m *member) run(first []elastic.Member) {
-	g, err := elastic.Join(m.ctx, elastic.Config{Endpoint: m.field.network.Endpoint(m.Member), Peers: first, Sink: m,
-		Comm: collective.Options{Cost: m.field.cost}, Started: func(g *elastic.Group) { m.group = g }})
+func (m *member) run(cfg elastic.Config) {
+	g, err := elastic.Join(m.ctx, cfg)
 	if err != nil {
 		return
 	}
 	defer g.Close()
+	g.Sessions().Hold(&m.count, nil)
 	for epoch := uint64(0); m.ctx.Err() == nil; {
 		s, err := g.Sessions().Next(m.ctx, epoch)
 		if err != nil {
@@ -118,9 +134,34 @@ func (m *member) run(first []elastic.Member) {
 
 // Emit implements event.Sink.
 func (m *member) Emit(e event.Event) {
-	if q, is := e.Body.(event.Quorum); is {
-		m.short.Store(q.State != "back")
+	switch b := e.Body.(type) {
+	case event.Quorum:
+		m.short.Store(b.State != "back")
+	case event.Parked:
+		m.parked.Store(b.Who == m.ID.Short())
 	}
+}
+
+// count is the state of the members, the number of steps. It parks every newcomer.
+type count struct{ steps atomic.Int64 }
+
+// Step implements elastic.State.
+func (c *count) Step() int64 { return c.steps.Load() }
+
+// Save implements elastic.State.
+func (c *count) Save(w io.Writer) error { return binary.Write(w, binary.LittleEndian, c.Step()) }
+
+// Load implements elastic.State.
+func (c *count) Load(r io.Reader) error {
+	var steps int64
+	err := binary.Read(r, binary.LittleEndian, &steps)
+	c.steps.Store(steps)
+	return err
+}
+
+// Admit implements elastic.Judge.
+func (c *count) Admit(elastic.Application) error {
+	return errors.New("the job is faster without the newcomer")
 }
 
 // session makes calls on three communicators until one fails.
@@ -141,6 +182,11 @@ func (m *member) session(s *elastic.Session) (err error) {
 		if err := m.step(s.Comm, bucket, other); err != nil {
 			return err
 		}
+		if m.field.commits {
+			if err := m.group.Sessions().Committed(m.count.steps.Add(1)); err != nil {
+				return err
+			}
+		}
 	}
 }
 
@@ -159,7 +205,8 @@ func (m *member) step(c, bucket, other *collective.Comm) error {
 	case panics:
 		sum = collective.NewOp("sum", true, func(dst, a, b []float32) { panic("a bug of the program") })
 	case fails:
-		m.ends("status 1 save checkpoint: no space left on device")
+		err := os.WriteFile("/dev/full", []byte{1}, 0o600) // a disk that is full
+		m.ends(fmt.Sprintf("status 1 save checkpoint: %v", err))
 		return collective.ErrMistake
 	case deadlock:
 		if err := collective.AllReduce(m.ctx, other, w, w, sum); err != nil {
@@ -183,6 +230,9 @@ func (m *member) step(c, bucket, other *collective.Comm) error {
 	for _, i := range order {
 		v := make([]float32, 100+i)
 		calls[i] = collective.IAllReduce(m.ctx, c, v, v, sum)
+		if mood == deadLoop {
+			m.wait(time.Hour) // a loop would stop virtual time
+		}
 	}
 	if err := collective.WaitAll(m.ctx, calls...); err != nil {
 		return err
@@ -192,7 +242,11 @@ func (m *member) step(c, bucket, other *collective.Comm) error {
 
 // ends ends the process of the member.
 func (m *member) ends(how string) {
-	m.end.Store(&how)
+	if m.end.CompareAndSwap(nil, &how) && m.group != nil {
+		left := m.group.Admin().Calls()
+		left.Ended = true
+		m.left.Store(&left)
+	}
 	m.field.network.Kill(m.ID)
 }
 
@@ -221,11 +275,17 @@ func (f *field) judge(t *testing.T) flight.Finding {
 			} else {
 				p.End = *end
 			}
+			if left := m.left.Load(); left != nil && m.field.recovers {
+				records = append(records, passed(t, *left))
+			}
 		default:
 			r := m.group.Admin().Calls()
 			r.Needs = m.short.Load()
 			records = append(records, passed(t, r))
 			p.Answered = true
+			if m.parked.Load() {
+				p.State = "parked"
+			}
 		}
 		about.Peers = append(about.Peers, p)
 	}
