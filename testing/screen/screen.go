@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/elrun/elrun/testing/process"
@@ -45,16 +46,33 @@ func New(t testing.TB, width, height int, command string) *Screen {
 		t.Fatal(err)
 	}
 	s := &Screen{t, dir}
-	t.Cleanup(func() {
-		_ = exec.CommandContext(context.Background(), "tmux", "-S", s.path("socket"), "kill-server").Run()
-		_ = os.RemoveAll(dir)
-	})
+	s.watch()
 	script := fmt.Sprintf("stty -a >%[1]s/before\n%[2]s\necho $? >%[1]s/status\nstty -a >%[1]s/after\nmv %[1]s/status %[1]s/left\nexec sleep 10000\n", dir, command)
 	if err := os.WriteFile(s.path("script"), []byte(script), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	s.tmux("-f", "/dev/null", "new-session", "-d", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height), "sh "+s.path("script"))
 	return s
+}
+
+// watch starts a process that ends the server of tmux, and removes the files, at the end of the test, or when this process
+// is killed: then its end of a pipe closes.
+func (s *Screen) watch() {
+	s.t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	end := exec.CommandContext(context.Background(), "sh", "-c", `read -r _; tmux -S "$1/socket" kill-server; rm -rf "$1"`, "sh", s.dir)
+	end.Stdin, end.SysProcAttr = r, &syscall.SysProcAttr{Setpgid: true}
+	if err := end.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	_ = r.Close()
+	s.t.Cleanup(func() {
+		_ = w.Close()
+		_ = end.Wait() // an error means that the server has not started, or has ended
+	})
 }
 
 // path returns the path of a file of this screen.
