@@ -530,9 +530,9 @@ func (j *judge) judgeFailure(s *scene, rank int, c *Call) Finding {
 	case FailurePeer:
 		text, bad := j.fate(s, rank)
 		if !bad {
-			text = "is lost"
+			return j.finding(Lost, s, rank, c, "is lost "+why)
 		}
-		return j.finding(Lost, s, rank, c, text+" "+why)
+		return j.finding(Lost, s, rank, c, text+"; others fail "+why)
 	}
 	return j.finding(Failed, s, rank, c, "has failed "+why)
 }

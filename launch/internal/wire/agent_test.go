@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elrun/elrun/collective/flight"
 	"github.com/elrun/elrun/elastic"
 	"github.com/elrun/elrun/launch/spec"
 )
@@ -46,6 +47,7 @@ func agentMessages() []Message {
 		{To: 3, Report: Report{Mistake: "why"}},
 		{To: 3, Report: Report{Halt: &HaltReport{7, true}}},
 		{To: 3, Report: Report{Dying: "12D3Koo"}},
+		{To: 3, Report: Report{Remains: &flight.Record{Version: flight.Version, Ended: true}}},
 		{To: 3, Report: Report{Exit: &ExitReport{PID: 7, Asked: 15}}},
 		{To: 3, Report: Report{Exit: &ExitReport{PID: 7, Code: -1, Signal: syscall.SIGKILL}}},
 	}
