@@ -18,7 +18,7 @@ type doctorCommand struct {
 	Member string   `arg:"" optional:"" placeholder:"HOST:PORT|TICKET|JOB" help:"Try out the way from here to a peer of a running job, or to all that a ticket names, in place of this host. - reads the ticket from standard input and @FILE from a file. With --record the name of a job."`
 	Record string   `placeholder:"DIR" xor:"record" help:"Write the last calls of the job's peers into this directory, with their goroutines and what is known of peers that do not answer, and name the peer that holds the others up."`
 	Read   []string `placeholder:"DIR" xor:"record" help:"Name the peer that holds the others up, by the records in this directory. Of a job on several hosts, repeat it with a directory of each."`
-	JSON   bool     `name:"json" help:"One JSON object, with --record and --read."`
+	JSON   bool     `name:"json" help:"One JSON array of the checks; with --record and --read one JSON object."`
 	sshFlags
 }
 
@@ -37,9 +37,6 @@ func (d *doctorCommand) Run(ctx context.Context, t *terminal) error {
 		return exitStatus(statusUsage)
 	case d.Member != "" && len(d.Read) > 0:
 		fmt.Fprintln(t.stderr, "elrun: --read does not go with a job: it reads files only")
-		return exitStatus(statusUsage)
-	case d.JSON && !records:
-		fmt.Fprintln(t.stderr, "elrun: --json goes with --record or --read")
 		return exitStatus(statusUsage)
 	}
 	ctx, release := t.interruptible(ctx)
@@ -66,12 +63,25 @@ func (d *doctorCommand) Run(ctx context.Context, t *terminal) error {
 	if err != nil {
 		return err
 	}
+	return d.writeChecks(t.stdout, checks)
+}
+
+// writeChecks prints a line for each check. It returns an error if one has failed.
+func (d *doctorCommand) writeChecks(to io.Writer, checks []launch.Check) error {
+	if d.JSON {
+		if err := writeJSON(to, checks); err != nil {
+			return err
+		}
+	}
 	failed := false
 	for _, check := range checks {
 		// Warnings do not fail the command: jobs run in spite of them, although possibly more
 		// slowly.
 		failed = failed || check.Level == launch.Fail
-		if _, err := fmt.Fprintln(t.stdout, printable.Line(check.String())); err != nil {
+		if d.JSON {
+			continue
+		}
+		if _, err := fmt.Fprintln(to, printable.Line(check.String())); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // reportCommand is the command elrun report. It needs no running job.
 type reportCommand struct {
 	Logs []string `arg:"" help:"Event logs of the elruns of a job (--events), plain or compressed by gzip; - is standard input."`
-	JSON bool     `name:"json" help:"All that is known of the job, as one JSON object."`
+	JSON bool     `name:"json" help:"All that is known of the job, as one JSON object; with --compare the rows of its table."`
 	CSV  bool     `name:"csv" help:"The figures over the steps, as comma-separated values."`
 	// Compare makes each log a run of its own.
 	Compare bool   `help:"Compare runs, one log each: results, goodput, speed, the loss at the same steps, samples and times, and the settings that differ."`
@@ -29,7 +29,7 @@ type reportCommand struct {
 // Validate implements kong's validation: its errors are usage errors.
 func (r *reportCommand) Validate() error {
 	forms := 0
-	for _, given := range []bool{r.JSON, r.CSV, r.Compare, r.Page != ""} {
+	for _, given := range []bool{r.JSON, r.CSV, r.Compare && !r.JSON, r.Page != ""} {
 		if given {
 			forms++
 		}
@@ -74,7 +74,11 @@ func (r *reportCommand) compare(t *terminal) error {
 		}
 		runs = append(runs, summary.Run{Name: strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)), Job: s})
 	}
-	_, err := io.WriteString(t.stdout, summary.Compare(runs))
+	c := summary.Compare(runs)
+	if r.JSON {
+		return writeJSON(t.stdout, c)
+	}
+	_, err := io.WriteString(t.stdout, c.String())
 	return err
 }
 

@@ -14,12 +14,12 @@ const (
 	Fail Level = "fail" // jobs cannot run
 )
 
-// Check is one finding of Doctor.
+// Check is one finding of Doctor. The tags are the format of elrun doctor --json.
 type Check struct {
-	Level  Level
-	Name   string // the subject: cores, memory, a host, an address
-	Found  string // the observation, in words
-	Advice string // empty if there is nothing to do
+	Level  Level  `json:"level"`
+	Name   string `json:"name"`             // the subject: cores, memory, a host, an address
+	Found  string `json:"found"`            // the observation, in words
+	Advice string `json:"advice,omitempty"` // empty if there is nothing to do
 }
 
 // String returns the check as one line, such as "ok    cores: 2".

@@ -23,52 +23,67 @@ type Run struct {
 	Job  timeline.Snapshot
 }
 
-// Compare returns a table with a column for each run: its result, its goodput and speed, and the loss at the same steps, samples and
+// Comparison is a table with a column for each run and a row for each thing in which runs are compared.
+type Comparison struct {
+	Runs []string `json:"runs"` // names
+	Rows []Row    `json:"rows"`
+}
+
+// Row is a row of a Comparison: texts as people read them, one for each run, "" where a run has none.
+type Row struct {
+	Name   string   `json:"name"`
+	Values []string `json:"values"`
+}
+
+// Compare compares runs: the result of each, its goodput and speed, and the loss at the same steps, samples and
 // times, as far as the shortest run goes; then the settings that differ.
-func Compare(runs []Run) string {
-	var b strings.Builder
-	c := comparison{runs: runs, to: tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)} // a Builder cannot fail
-	names := []string{""}
+func Compare(runs []Run) Comparison {
+	c := comparison{runs: runs}
 	for _, r := range runs {
-		names = append(names, r.Name)
+		c.to.Runs = append(c.to.Runs, r.Name)
 	}
-	c.write(names)
 	c.results()
 	for _, a := range axes() {
 		c.losses(a)
 	}
 	c.settings()
-	_ = c.to.Flush()
+	return c.to
+}
+
+// String returns the table with aligned columns.
+func (c Comparison) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0) // a Builder cannot fail
+	for _, r := range append([]Row{{Values: c.Runs}}, c.Rows...) {
+		cells := append([]string{r.Name}, r.Values...)
+		for i := range cells {
+			cells[i] = printable.Line(cells[i])
+		}
+		fmt.Fprintln(w, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+	}
+	_ = w.Flush()
 	return b.String()
 }
 
-// comparison is a table of runs.
+// comparison makes a Comparison.
 type comparison struct {
 	runs []Run
-	to   *tabwriter.Writer
+	to   Comparison
 }
 
-// write writes a row.
-func (c comparison) write(cells []string) {
-	for i := range cells {
-		cells[i] = printable.Line(cells[i])
+// row adds a row, unless it is empty.
+func (c *comparison) row(name string, cell func(timeline.Snapshot) string) {
+	r := Row{Name: name}
+	for _, run := range c.runs {
+		r.Values = append(r.Values, cell(run.Job))
 	}
-	fmt.Fprintln(c.to, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
-}
-
-// row writes a row, unless it is empty.
-func (c comparison) row(name string, cell func(timeline.Snapshot) string) {
-	cells := []string{name}
-	for _, r := range c.runs {
-		cells = append(cells, cell(r.Job))
-	}
-	if strings.Join(cells[1:], "") != "" {
-		c.write(cells)
+	if strings.Join(r.Values, "") != "" {
+		c.to.Rows = append(c.to.Rows, r)
 	}
 }
 
-// results writes the rows about how the runs went.
-func (c comparison) results() {
+// results adds the rows about how the runs went.
+func (c *comparison) results() {
 	c.row("end", outcome)
 	c.row("steps", func(s timeline.Snapshot) string { return fmt.Sprint(s.Step) })
 	c.row("time", func(s timeline.Snapshot) string { return length(s.Time.Sub(s.Begin)) })
@@ -92,8 +107,8 @@ func (c comparison) results() {
 	})
 }
 
-// losses writes the rows with the loss along an axis, as far as the shortest run goes.
-func (c comparison) losses(a axis) {
+// losses adds the rows with the loss along an axis, as far as the shortest run goes.
+func (c *comparison) losses(a axis) {
 	end := math.Inf(1)
 	for _, r := range c.runs {
 		end = min(end, a.end(r.Job))
@@ -104,8 +119,8 @@ func (c comparison) losses(a axis) {
 	}
 }
 
-// settings writes the rows of the settings that differ.
-func (c comparison) settings() {
+// settings adds the rows of the settings that differ.
+func (c *comparison) settings() {
 	all := make(map[string]bool)
 	var of []map[string]string
 	for _, r := range c.runs {
@@ -115,14 +130,14 @@ func (c comparison) settings() {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		cells := []string{name}
+		r := Row{Name: name}
 		differs := false
 		for _, settings := range of {
 			differs = differs || settings[name] != of[0][name]
-			cells = append(cells, settings[name])
+			r.Values = append(r.Values, settings[name])
 		}
 		if differs {
-			c.write(cells)
+			c.to.Rows = append(c.to.Rows, r)
 		}
 	}
 }

@@ -145,10 +145,10 @@ loss at 400.0 ms    0.25          0.5
 loss at 600.0 ms    0.1667        0.3333
 loss at 800.0 ms    0.125         0.25
 `
-	if got := summary.Compare([]summary.Run{{Name: "fast", Job: run(8, 100, 8)}, {Name: "slow", Job: run(16, 200, 8)}}); got != want {
+	if got := summary.Compare([]summary.Run{{Name: "fast", Job: run(8, 100, 8)}, {Name: "slow", Job: run(16, 200, 8)}}).String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	differ := summary.Compare([]summary.Run{{Name: "a", Job: run(8, 100, 8)}, {Name: "b\n", Job: run(8, 100, 16)}, {Name: "none"}})
+	differ := summary.Compare([]summary.Run{{Name: "a", Job: run(8, 100, 8)}, {Name: "b\n", Job: run(8, 100, 16)}, {Name: "none"}}).String()
 	if !regexp.MustCompile(`(?m)^batch +8 +16$`).MatchString(differ) || strings.Contains(differ, "loss at") || strings.Contains(differ, "seed 1") {
 		t.Errorf("got\n%s", differ)
 	}
