@@ -91,7 +91,7 @@ func (j *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	o := launch.Options{
 		Program: program[0], Args: program[1:], Peers: j.Peers.orCores(), Job: j.Name,
 		Network: j.network(), Membership: j.membership(),
-		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && j.Events != "-", Events: events, LogDir: j.LogDir, HideArgs: j.NoArgs, Hooks: hooks, Metrics: j.Metrics, Scalars: j.Log, Trace: j.Trace, Records: j.Record},
+		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && j.Events != "-" && os.Getenv("TERM") != "dumb", ASCII: !hasUnicode(os.Getenv), Events: events, LogDir: j.LogDir, HideArgs: j.NoArgs, Hooks: hooks, Metrics: j.Metrics, Scalars: j.Log, Trace: j.Trace, Records: j.Record},
 		Signals: t.signals}
 	switch {
 	case j.Grace != nil:

@@ -14,6 +14,7 @@ import (
 type Output struct {
 	Stdout, Stderr io.Writer // nil discards
 	Live           bool      // Stderr is a terminal that shows a progress line
+	ASCII          bool      // the terminal has the characters of ASCII only
 	Plain          bool      // no prefix on lines of output
 	// Label names this launcher in the prefix of lines of output, as in [0@Label]; "" for none.
 	Label string

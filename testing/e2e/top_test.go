@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -85,5 +86,31 @@ func TestTopOfLostElrun(t *testing.T) {
 	}
 	if status := plain.Left(); status != 1 || !strings.HasPrefix(plain.History(), "elrun: ") {
 		t.Errorf("status %d:\n%s", status, plain.History())
+	}
+}
+
+// On a terminal elrun draws the progress with a bar, the loss and the time left in one line, which fits. A dumb terminal gets lines.
+func TestProgressLine(t *testing.T) {
+	path, data := mnist(t)
+	run := func(env string) string {
+		return fmt.Sprintf("%s %s -n 2 --name %s --listen local %s --data %s --model softmax --steps 2000 --pace 300us", env, process.Elrun(), process.NewJob(t).Name, path, data)
+	}
+	s, dumb := screen.New(t, 100, 24, run("LC_ALL=C.UTF-8")), screen.New(t, 100, 24, run("TERM=dumb"))
+	shows := func(want string) {
+		t.Helper()
+		pattern := regexp.MustCompile(`(?m)` + want + `$`)
+		process.Until(t, want, func() bool { return pattern.MatchString(s.Text()) })
+	}
+	const bar, loss, end = `^\[=*-*\]  step \d+/2000  loss [0-9.]+`, ` [▁-█]+`, `  \d+ samples/s  .* left`
+	shows(bar + loss + end)
+	s.Resize(30, 24)
+	shows(`^step \d+/2000  .* left`)
+	s.Press("C-c")
+	s.Left()
+	dumb.Until("elrun: step ")
+	dumb.Press("C-c")
+	dumb.Left()
+	if strings.Contains(dumb.History(), "[=") {
+		t.Errorf("a dumb terminal shows\n%s", dumb.History())
 	}
 }

@@ -81,7 +81,7 @@ func (d drawing) usage(height int) (lines []Line) {
 	lines = append(lines, Line{{fmt.Sprintf("%s of %s", duration(total), printable.Plural(g.Peers, "peer", "peers")), Strong}})
 	for u, spent := range g.Uses {
 		if part := float64(spent) / float64(max(1, total)); part >= 0.001 {
-			lines = append(lines, Line{{fmt.Sprintf("%-12s %s %6s %10s", timeline.Use(u), bar(part, 22), share(part, 1, 1), duration(spent)), Plain}})
+			lines = append(lines, Line{{fmt.Sprintf("%-12s %s %6s %10s", timeline.Use(u), printable.Bar(part, 22), share(part, 1, 1), duration(spent)), Plain}})
 		}
 	}
 	if all := d.m.snapshot.Stragglers(); len(all) > 0 {
@@ -159,7 +159,7 @@ func (d drawing) title() Line {
 func (d drawing) progress() Line {
 	part := float64(d.m.snapshot.Step) / float64(d.m.snapshot.Of)
 	percent := fmt.Sprintf("%5.1f %%", 100*min(max(0, part), 1))
-	return Line{{bar(part, d.width-len(percent)-1), Good}, {" " + percent, Plain}}
+	return Line{{printable.Bar(part, d.width-len(percent)-1), Good}, {" " + percent, Plain}}
 }
 
 // goodput draws what the time of the peers is used for, and the speed.
@@ -194,7 +194,7 @@ func (d drawing) figures() Line {
 	var left, right []piece
 	if s.Loss != 0 {
 		left = append(left, piece{Span{fmt.Sprintf("loss %.4g", s.Loss), Plain}, 0})
-		if line := spark(d.losses(), max(10, d.width/8), false, d.m.ASCII); line != "" {
+		if line := printable.Spark(d.losses(), max(10, d.width/8), false, d.m.ASCII); line != "" {
 			left = append(left, piece{Span{line, Good}, 3})
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/elrun/elrun/cmd/elrun/top"
 	"github.com/elrun/elrun/event/timeline"
+	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch"
 )
 
@@ -259,4 +260,20 @@ func ExampleModel() {
 	// Output:
 	// hello  RUNNING  epoch 1        step 3/10
 	// goodput 0%
+}
+
+// The columns that elrun counts for its progress line, without the modules of this package, are never too few, and right for what the
+// line has of its own.
+func TestColumns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := printable.Line(rapid.String().Draw(t, "text"))
+		if got, want := printable.Columns(text), max(ansi.StringWidth(text), ansi.StringWidthWc(text)); got < want {
+			t.Fatalf("%q: %d columns, want at least %d", text, got, want)
+		}
+	})
+	for _, own := range []string{"[===---]  step 1/2  loss 0.5", "▁▂▃▄▅▆▇█"} {
+		if got, want := printable.Columns(own), ansi.StringWidth(own); got != want {
+			t.Errorf("%q: %d columns, want %d", own, got, want)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event/timeline"
+	"github.com/elrun/elrun/internal/printable"
 )
 
 // over reports whether the process of a peer has ended, or the peer has left the job.
@@ -170,7 +171,7 @@ func (p profile) lines(width int) (lines []Line) {
 		for _, x := range p.past[max(0, len(p.past)-remembered):] {
 			values = append(values, s.of(x))
 		}
-		add(s.name, spark(values, min(60, width-24), true, p.ascii)+" "+s.text)
+		add(s.name, printable.Spark(values, min(60, width-24), true, p.ascii)+" "+s.text)
 	}
 	for _, other := range p.all.Peers {
 		if other.Exit != nil && other.Launcher == p.Launcher && other.Index == p.Index && p.Index >= 0 {

@@ -65,49 +65,6 @@ func join(pieces []piece) (l Line) {
 	return l.fit(math.MaxInt32)
 }
 
-// bar returns a bar of a width with the part from 0 to 1 filled.
-func bar(part float64, width int) string {
-	n := max(0, width-2)
-	full := min(max(0, int(part*float64(n)+0.5)), n)
-	return "[" + strings.Repeat("=", full) + strings.Repeat("-", n-full) + "]"
-}
-
-// spark draws values as a line of at most width characters, each of which stands for the mean of as many values. The lowest
-// level is the least value or, if zero is set, 0.
-func spark(values []float64, width int, zero, ascii bool) string {
-	levels := []rune("▁▂▃▄▅▆▇█")
-	if ascii {
-		levels = []rune("_.-~=+*#")
-	}
-	width = min(width, len(values))
-	if width <= 0 {
-		return ""
-	}
-	means := make([]float64, width)
-	for i := range means {
-		from, to := i*len(values)/width, (i+1)*len(values)/width
-		for _, v := range values[from:to] {
-			means[i] += v / float64(to-from)
-		}
-	}
-	least, most := math.Inf(1), math.Inf(-1)
-	if zero {
-		least = 0
-	}
-	for _, v := range means {
-		least, most = min(least, v), max(most, v)
-	}
-	var b strings.Builder
-	for _, v := range means {
-		level := 0
-		if span := most - least; span > 0 && !math.IsInf(span, 0) && !math.IsNaN(span) {
-			level = min(max(0, int((v-least)/span*float64(len(levels)))), len(levels)-1)
-		}
-		b.WriteRune(levels[level])
-	}
-	return b.String()
-}
-
 // wrap breaks a text into lines of at most width cells at its spaces.
 func wrap(text string, width int) (lines []string) {
 	line := ""

@@ -181,6 +181,9 @@ func (c *Console) progress(s string) {
 	c.printers[wire.ToStderr].show(printable.Line(s))
 }
 
+// columns returns the width of the terminal with the progress line; 0 if it is unknown.
+func (c *Console) columns() int { return c.printers[wire.ToStderr].columns() }
+
 // failed reports a failure of a stream to people, and to the launcher if nobody reads the stream
 // any more.
 func (c *Console) failed(t wire.Target, err error, final bool) {

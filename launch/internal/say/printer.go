@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elrun/elrun/event"
+	"github.com/elrun/elrun/internal/printable"
 	"github.com/elrun/elrun/launch/internal/wire"
 )
 
@@ -255,24 +256,9 @@ func (p *printer) drawProgress(s string) {
 	p.time(time.Now())
 	defer p.time(time.Time{})
 	if most := p.columns(); most > 0 {
-		s = cutColumns(s, most-1) // a terminal may begin a row after its last column
+		s = printable.Cut(s, most-1) // a terminal may begin a row after its last column
 	}
 	_, _ = p.streams[wire.ToStderr].W.Write([]byte("\r\x1b[K" + s)) // an error shows at the next line
-}
-
-// cutColumns cuts a line to a number of columns of a terminal. Characters beyond the European
-// scripts count as two, which most of them take.
-func cutColumns(line string, most int) string {
-	const firstWide = 0x1100 // of Hangul, the first script of East Asia in Unicode
-	for i, r := range line {
-		if most--; r >= firstWide {
-			most--
-		}
-		if most < 0 {
-			return line[:i]
-		}
-	}
-	return line
 }
 
 // writeBlock writes the lines of a block in pieces. Lines that cannot be written are counted.

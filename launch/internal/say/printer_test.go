@@ -3,7 +3,6 @@ package say
 import (
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/elrun/elrun/launch/internal/wire"
 )
@@ -27,18 +26,4 @@ func TestProgressIsCut(t *testing.T) {
 			t.Errorf("%d columns: drew %q, want %q", c.columns, got, c.want)
 		}
 	}
-}
-
-func FuzzCutColumns(f *testing.F) {
-	f.Add("step 3/10  loss 0.5", 10)
-	f.Add("\xff\u7a7a", 2)
-	f.Fuzz(func(t *testing.T, line string, most int) {
-		if most < 0 {
-			return
-		}
-		cut := cutColumns(line, most)
-		if !strings.HasPrefix(line, cut) || utf8.RuneCountInString(cut) > most || cut != line && utf8.RuneCountInString(cut) < most/2-1 {
-			t.Errorf("%q cut to %d: %q", line, most, cut)
-		}
-	})
 }

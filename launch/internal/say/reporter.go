@@ -22,7 +22,9 @@ const (
 // whole job. The launcher's loop owns it; the console behind it takes lines from any goroutine.
 type Reporter struct {
 	Console *Console
-	live    bool        // people see a terminal, with a progress line that is redrawn
+	live    bool // people see a terminal, with a progress line that is redrawn
+	ascii   bool // it has the characters of ASCII only
+	line    liveLine
 	leads   func() bool // whether this launcher leads; nil without other launchers
 
 	Progress      spec.Pace
@@ -35,7 +37,7 @@ type Reporter struct {
 // NewReporter returns a reporter on the outputs of o. leads reports whether this launcher is the
 // leading launcher.
 func NewReporter(out *spec.Output, leads func() bool) *Reporter {
-	r := &Reporter{Console: NewConsole(out.Stdout, out.Stderr, out.Events, out.Live), live: out.Live}
+	r := &Reporter{Console: NewConsole(out.Stdout, out.Stderr, out.Events, out.Live), live: out.Live, ascii: out.ASCII}
 	if out.Shared {
 		r.leads = leads
 	}
@@ -100,11 +102,14 @@ func FormatSites(members []elastic.Member) string {
 }
 
 // Observe follows the steps of the job, from an event of any peer.
-func (r *Reporter) Observe(e event.Event, now time.Time) { r.Progress.Observe(e, now) }
+func (r *Reporter) Observe(e event.Event, now time.Time) {
+	r.Progress.Observe(e, now)
+	r.line.observe(&r.Progress)
+}
 
 // BeginAgain clears the step of a group that has ended, because the first step of the next group
 // may be lower.
-func (r *Reporter) BeginAgain() { r.Progress, r.shown = spec.Pace{}, 0 }
+func (r *Reporter) BeginAgain() { r.Progress, r.shown, r.line = spec.Pace{}, 0, liveLine{} }
 
 // ShowProgress redraws the progress line, or without a terminal prints a line if there is a new
 // step.
@@ -128,5 +133,8 @@ func (r *Reporter) ShowProgress(now time.Time) {
 		return
 	}
 	r.shown = r.Progress.Step
+	if r.live {
+		s = r.line.draw(s, &r.Progress, r.Console.columns(), r.ascii)
+	}
 	r.Console.progress(s)
 }
