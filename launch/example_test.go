@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,6 +116,13 @@ func ExampleLastStatus() {
 	}
 	fmt.Println(s.Ended.Outcome, s.Ended.Reason, err)
 	// Output: none has ended within a day
+}
+
+// Whether a job runs on this host.
+func ExampleJobNames() {
+	names, err := launch.JobNames()
+	fmt.Println(slices.Contains(names, "sweep-of-tuesday"), err)
+	// Output: false <nil>
 }
 
 // The jobs of this user on this host.

@@ -45,6 +45,10 @@ func Find(ctx context.Context, name string) (*Job, error) {
 // out.
 func Jobs(ctx context.Context) ([]Status, error) { return ctl.Jobs(ctx) }
 
+// JobNames returns the names of the jobs of this user that have peers, or an elrun that starts some, on this host. It sends no request, so
+// that it takes no time, and names jobs whose peers do not answer.
+func JobNames() ([]string, error) { return ctl.Names() }
+
 // LastStatus returns the last status of a job of this user that ended within the last 24 hours;
 // Status.Ended describes the end. The beginning of a name is enough if it is the beginning of
 // exactly one job's name and no job's full name. The errors are ErrNoJob and ErrWhichJob.

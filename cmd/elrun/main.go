@@ -31,7 +31,7 @@ const (
 )
 
 // commands declares the subcommands and their flags for kong. Hidden commands are for elrun itself,
-// which starts them on other hosts (agent), as the program of a job (bench-peer), or whose programs start it (sidecar).
+// which starts them on other hosts (agent), as the program of a job (bench-peer), or whose programs start it (sidecar), and for packages (man-pages).
 type commands struct {
 	Run        runCommand        `cmd:"" default:"withargs" help:"Start N peers of PROGRAM (the default command)."`
 	Ps         psCommand         `cmd:"" help:"List your jobs on this host."`
@@ -50,10 +50,12 @@ type commands struct {
 	Doctor     doctorCommand     `cmd:"" help:"Try out what jobs need here, with advice."`
 	Bootstrap  bootstrapCommand  `cmd:"" help:"Run a node of the table by which --dht finds members."`
 	K8s        k8sCommand        `cmd:"" name:"k8s" help:"Print the Kubernetes manifest of a job."`
+	Completion completionCommand `cmd:"" help:"Print the script that completes command lines of elrun in a shell."`
 	Version    versionCommand    `cmd:"" help:"Print the version of elrun, of Go, and the system."`
 	Help       helpCommand       `cmd:"" help:"Show the flags of a command."`
 	BenchPeer  benchPeerCommand  `cmd:"" hidden:"" help:"One peer of bench."`
 	Sidecar    sidecarCommand    `cmd:"" hidden:"" help:"The peer of a program in another language, which starts it."`
+	Man        manCommand        `cmd:"" name:"man-pages" hidden:"" help:"Write manual pages in roff."`
 	Agent      agentCommand      `cmd:"" hidden:"" help:"Start peers for an elrun on another host, which speaks on standard input."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version, as the command does."`

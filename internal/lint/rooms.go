@@ -210,7 +210,7 @@ func (emptyPackages) Import(name string) (*types.Package, error) {
 // debts lists the packages over a limit of checkRooms.
 func debts() map[string]order {
 	return map[string]order{
-		"cmd/elrun":                 {strewn: 1, exiled: 9, receivers: 11, hidden: 2},
+		"cmd/elrun":                 {strewn: 1, exiled: 8, receivers: 11, hidden: 2},
 		"cmd/elrun/bench":           {exiled: 4, hidden: 4},
 		"collective":                {exiled: 4},
 		"dtype":                     {receivers: 1},

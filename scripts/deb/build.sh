@@ -18,6 +18,15 @@ tar -xzf "$tree.tar.gz" -C dist
 } >"$tree/copyright"
 gzip -9n <CHANGELOG.md >"$tree/changelog.gz"
 
+# The pages and scripts are those of any platform, so this one makes them.
+CGO_ENABLED=0 $go build -buildvcs=false -o "$tree/here" ./cmd/elrun
+"$tree/here" man-pages "$tree/man"
+gzip -9n "$tree"/man/*
+mkdir "$tree/completion"
+for shell in bash zsh fish; do
+	"$tree/here" completion "$shell" >"$tree/completion/$shell"
+done
+
 version=$(sed -n 's/^const Version = "\([0-9.]*\)"$/\1/p' launch/spec/version.go)
 [ -n "$version" ] || {
 	echo "build.sh: launch/spec/version.go has no version" >&2

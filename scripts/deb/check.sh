@@ -33,11 +33,27 @@ else
 fi
 "$root/usr/bin/elrun" version
 "$root/usr/bin/elrun" doctor
-for f in lib/systemd/system/elrun-join@.service share/doc/elrun/copyright share/doc/elrun/README.md; do
+for f in lib/systemd/system/elrun-join@.service share/doc/elrun/copyright share/doc/elrun/README.md \
+	share/man/man1/elrun.1.gz share/man/man1/elrun-run.1.gz share/bash-completion/completions/elrun \
+	share/zsh/vendor-completions/_elrun share/fish/vendor_completions.d/elrun.fish; do
 	[ -s "$root/usr/$f" ] || {
 		echo "check.sh: the package lacks /usr/$f" >&2
 		exit 1
 	}
+done
+# Each command has a manual page, which man can show.
+"$root/usr/bin/elrun" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z0-9][a-z0-9]*\) .*/\1/p' | while read -r command; do
+	page=$root/usr/share/man/man1/elrun-$command.1.gz
+	[ -s "$page" ] || {
+		echo "check.sh: the package lacks the manual page of elrun $command" >&2
+		exit 1
+	}
+	if command -v man >/dev/null; then
+		man -l "$page" | grep -q "elrun $command" || {
+			echo "check.sh: man does not show the page of elrun $command" >&2
+			exit 1
+		}
+	fi
 done
 # The file copyright has the licence of each module in the program.
 "${GO:-go}" version -m "$root/usr/bin/elrun" | awk '$1 == "dep" { print $2 " " $3 }' | while read -r module; do

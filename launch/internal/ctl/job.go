@@ -38,6 +38,18 @@ func Find(ctx context.Context, name string) (*Job, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("launch: find job: %w", context.Cause(ctx))
 	}
+	running, err := Names()
+	if err != nil {
+		return nil, err
+	}
+	if name, err = chooseJob(name, running); err != nil {
+		return nil, err
+	}
+	return &Job{name: name}, nil
+}
+
+// Names is launch.JobNames.
+func Names() ([]string, error) {
 	sockets, err := ListSockets()
 	if err != nil {
 		return nil, fmt.Errorf("launch: list jobs: %w", err)
@@ -48,10 +60,7 @@ func Find(ctx context.Context, name string) (*Job, error) {
 		running = append(running, n.Job)
 	}
 	slices.Sort(running)
-	if name, err = chooseJob(name, slices.Compact(running)); err != nil {
-		return nil, err
-	}
-	return &Job{name: name}, nil
+	return slices.Compact(running), nil
 }
 
 // Of returns the job with a full name, also if it has ended.
