@@ -83,8 +83,30 @@ func (r *reportCommand) compare(t *terminal) error {
 }
 
 // readLogs reads the event logs of a job; "-" is stdin.
-func readLogs(names []string, stdin io.Reader) (s timeline.Snapshot, found timeline.Lines, err error) {
-	var logs []io.Reader
+func readLogs(names []string, stdin *os.File) (s timeline.Snapshot, found timeline.Lines, err error) {
+	logs, done, err := openLogs(names, stdin)
+	if err != nil {
+		return s, found, err
+	}
+	defer done()
+	j := timeline.New()
+	if found, err = timeline.Read(j, logs...); err != nil {
+		return s, found, fmt.Errorf("read the event logs: %w", err)
+	}
+	if found.Events == 0 {
+		return s, found, errNoEvents
+	}
+	return j.Snapshot(), found, nil
+}
+
+// openLogs opens event logs; "-" is stdin. done closes them.
+func openLogs(names []string, stdin *os.File) (logs []io.Reader, done func(), err error) {
+	var files []*os.File
+	done = func() {
+		for _, f := range files {
+			_ = f.Close() // it was only read
+		}
+	}
 	for _, name := range names {
 		if name == "-" && stdin != nil {
 			logs = append(logs, stdin)
@@ -92,20 +114,16 @@ func readLogs(names []string, stdin io.Reader) (s timeline.Snapshot, found timel
 		}
 		f, err := os.Open(name)
 		if err != nil {
-			return s, found, fmt.Errorf("%w: event log: %w", launch.ErrOptions, err)
+			done()
+			return nil, nil, fmt.Errorf("%w: event log: %w", launch.ErrOptions, err)
 		}
-		defer f.Close()
-		logs = append(logs, f)
+		files, logs = append(files, f), append(logs, f)
 	}
-	j := timeline.New()
-	if found, err = timeline.Read(j, logs...); err != nil {
-		return s, found, fmt.Errorf("read the event logs: %w", err)
-	}
-	if found.Events == 0 {
-		return s, found, errors.New("no events in these logs: name files that --events has written")
-	}
-	return j.Snapshot(), found, nil
+	return logs, done, nil
 }
+
+// errNoEvents reports logs without an event.
+var errNoEvents = errors.New("no events in these logs: name files that --events has written")
 
 // writePage writes the page of a job to a file, "-" for standard output. An existing file is replaced only by a whole page.
 func writePage(name string, s timeline.Snapshot, stdout io.Writer) error {

@@ -165,7 +165,7 @@ func (t *traceCommand) logs(term *terminal) error {
 	if o.Hosts, err = t.hosts(); err != nil {
 		return err
 	}
-	logs, done, err := openLogs(term, t.Of)
+	logs, done, err := openLogs(t.Of, term.stdin)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (t *traceCommand) logs(term *terminal) error {
 	case err != nil:
 		return fmt.Errorf("trace of event logs: %w", err)
 	case found.Events == 0:
-		return errors.New("no events in these logs: name files that --events has written")
+		return errNoEvents
 	}
 	return t.tell(term, found)
 }
@@ -203,29 +203,6 @@ func (t *traceCommand) hosts() (*trace.Hosts, error) {
 		return nil, fmt.Errorf("read the hosts in event logs: %w", err)
 	}
 	return hosts, nil
-}
-
-// openLogs opens event logs. done closes them.
-func openLogs(term *terminal, names []string) (logs []io.Reader, done func(), err error) {
-	var files []*os.File
-	done = func() {
-		for _, f := range files {
-			_ = f.Close() // it was only read
-		}
-	}
-	for _, name := range names {
-		if name == "-" && term.stdin != nil {
-			logs = append(logs, term.stdin)
-			continue
-		}
-		f, err := os.Open(name)
-		if err != nil {
-			done()
-			return nil, nil, fmt.Errorf("%w: event log: %w", launch.ErrOptions, err)
-		}
-		files, logs = append(files, f), append(logs, f)
-	}
-	return logs, done, nil
 }
 
 // tell prints what was found, if the user wants to know it.
@@ -256,10 +233,14 @@ func (t *traceCommand) write(term *terminal, o trace.Options, read func(add func
 	}
 	found, err := read(w.Add)
 	err = errors.Join(err, w.Close())
-	if to != term.stdout {
-		err = errors.Join(err, to.Close())
+	if to == term.stdout {
+		return found, err
 	}
-	return found, err
+	// A file of nothing would look like a trace. What is no file, as /dev/null, stays.
+	if info, wrong := to.Stat(); found.Events == 0 && wrong == nil && info.Mode().IsRegular() {
+		err = errors.Join(err, os.Remove(t.Output))
+	}
+	return found, errors.Join(err, to.Close())
 }
 
 // lineWriter writes events as an event log.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -72,5 +74,23 @@ func TestStepRange(t *testing.T) {
 	}
 	if got := strings.Join(has, " "); got != "a8 a9 b8 b9" || !r.complete() || !r.has(event.Event{Body: event.Note{}}) {
 		t.Errorf("the trace has %s", got)
+	}
+}
+
+// Logs without an event give an error and no trace.
+func TestTraceOfNothing(t *testing.T) {
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	if err := os.WriteFile(log, []byte("no event\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"out.pftrace", "out.jsonl"} {
+		to := filepath.Join(dir, name)
+		if stdout, stderr, status := command(t, "trace", log, "-o", to); status != statusFailed || stdout != "" || !strings.HasPrefix(stderr, "elrun: no events in these logs: ") {
+			t.Errorf("%s: status %d, %q, %q", name, status, stdout, stderr)
+		}
+		if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is there: %v", name, err)
+		}
 	}
 }
