@@ -230,3 +230,17 @@ func ExampleReadRecords() {
 	fmt.Println(err)
 	// Output: launch: read records: open no-such-directory: no such file or directory
 }
+
+// What would run where, without a connection.
+func ExampleDryRun() {
+	plans, err := launch.DryRun(context.Background(), launch.Options{Program: "./train", Peers: 3,
+		Remote: launch.Remote{Hosts: []launch.Host{{Name: "a", Slots: 2}, {Name: "b", Slots: 2}}}})
+	for _, p := range plans {
+		fmt.Println(p.Host, p.Peers, p.Command[0], p.Program)
+	}
+	fmt.Println(err)
+	// Output:
+	// a 2 ssh [./train]
+	// b 1 ssh [./train]
+	// <nil>
+}

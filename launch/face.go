@@ -41,6 +41,7 @@ type (
 	Ticket       = spec.Ticket
 	Check        = spec.Check
 	Level        = spec.Level
+	HostPlan     = spec.HostPlan
 )
 
 // The levels of a Check.
@@ -132,3 +133,7 @@ var ErrLauncher = inpeer.ErrLauncher
 // The end of ctx acts like SIGTERM and is reported with its cause. After it the next signal counts
 // as a first signal.
 func Run(ctx context.Context, o Options) (Result, error) { return run.Run(ctx, o) }
+
+// DryRun returns what Run would do for each of o.Remote.Hosts. It connects to nothing and starts nothing. It refuses the options that
+// Run refuses before it connects.
+func DryRun(ctx context.Context, o Options) ([]HostPlan, error) { return run.DryRun(ctx, o) }

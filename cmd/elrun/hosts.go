@@ -27,6 +27,7 @@ type hostFlags struct {
 	Export []string `name:"export" short:"x" sep:"none" placeholder:"VAR" help:"Give the peers an environment variable: NAME, as it is here, or NAME=VALUE. May be repeated."`
 	Dir    string   `placeholder:"DIR" help:"Working folder on the hosts (default: this one)."`
 	Detach bool     `help:"Let the peers on the hosts go on if this elrun dies."`
+	DryRun bool     `help:"Print for each host which command lines would run here and there. Nothing is started, and no host is connected."`
 }
 
 // hosts returns the hosts of -H or of --hostfile; nil if there is neither.

@@ -23,6 +23,7 @@ type k8sCommand struct {
 	Grace     *time.Duration `placeholder:"D" help:"How long a pod that has to end may take to leave the job and to save a checkpoint (default: 50s); Kubernetes kills it 10 s later."`
 	Metrics   bool           `help:"Serve the figures of the job to Prometheus, at the port metrics of each pod."`
 	Queue     string         `placeholder:"QUEUE" help:"LocalQueue of Kueue that decides when the job may start."`
+	DryRun    bool           `help:"Print the manifest, as without this flag: elrun k8s starts nothing, and connects to nothing."`
 	Program   []string       `arg:"" passthrough:"all" help:"Program in the image, and its arguments."`
 }
 

@@ -70,13 +70,9 @@ func checkGrace(d *time.Duration) error {
 
 // run starts the peers, with options that change has completed, and waits for their end.
 func (j *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Options)) error {
-	program := j.Program
-	if len(program) > 0 && program[0] == "--" {
-		program = program[1:]
-	}
-	if len(program) == 0 {
-		fmt.Fprintln(t.stderr, "elrun: no program given\nusage: elrun [run] [flags] [--] PROGRAM [ARGS...]")
-		return exitStatus(statusUsage)
+	o, err := j.options(t, change)
+	if err != nil {
+		return err
 	}
 	// The event log is opened before a peer starts, so that no events of the start are lost.
 	events, closeEvents, err := openEvents(j.Events, t.stderr)
@@ -84,14 +80,35 @@ func (j *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 		return err
 	}
 	defer closeEvents()
-	hooks, err := j.hooks()
+	o.Output.Events = events
+	closePage, err := j.Dashboard.serve(&o, t)
 	if err != nil {
 		return err
 	}
-	o := launch.Options{
+	defer closePage()
+	defer quitter{o.Job, j.Record, t.stderr}.wait()()
+	return finish(launch.Run(ctx, o))
+}
+
+// options returns the options of the job, but for what is to be opened: the event log and the page.
+func (j *jobFlags) options(t *terminal, change func(*launch.Options)) (o launch.Options, err error) {
+	program := j.Program
+	if len(program) > 0 && program[0] == "--" {
+		program = program[1:]
+	}
+	if len(program) == 0 {
+		fmt.Fprintln(t.stderr, "elrun: no program given\nusage: elrun [run] [flags] [--] PROGRAM [ARGS...]")
+		return o, exitStatus(statusUsage)
+	}
+	hooks, err := j.hooks()
+	if err != nil {
+		return o, err
+	}
+	o = launch.Options{
 		Program: program[0], Args: program[1:], Peers: j.Peers.orCores(), Job: j.Name,
 		Network: j.network(), Membership: j.membership(),
-		Output:  launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && j.Events != "-" && os.Getenv("TERM") != "dumb", ASCII: !hasUnicode(os.Getenv), Events: events, LogDir: j.LogDir, HideArgs: j.NoArgs, Hooks: hooks, Metrics: j.Metrics, Scalars: j.Log, Trace: j.Trace, Records: j.Record},
+		Output: launch.Output{Stdout: t.stdout, Stderr: t.stderr, Live: isTerminal(t.stderr) && j.Events != "-" && os.Getenv("TERM") != "dumb", ASCII: !hasUnicode(os.Getenv),
+			LogDir: j.LogDir, HideArgs: j.NoArgs, Hooks: hooks, Metrics: j.Metrics, Scalars: j.Log, Trace: j.Trace, Records: j.Record},
 		Signals: t.signals}
 	switch {
 	case j.Grace != nil:
@@ -109,13 +126,7 @@ func (j *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	if o.Job == "" && !o.Join {
 		o.Job = spec.JobName(o.Program, strings.ToLower(rand.Text()[:5])) // for what finds the job by its name
 	}
-	closePage, err := j.Dashboard.serve(&o, t)
-	if err != nil {
-		return err
-	}
-	defer closePage()
-	defer quitter{o.Job, j.Record, t.stderr}.wait()()
-	return finish(launch.Run(ctx, o))
+	return o, nil
 }
 
 // hooks returns the hooks of --on.
@@ -165,6 +176,10 @@ func (r *runCommand) Run(ctx context.Context, t *terminal) error {
 		fmt.Fprintf(t.stderr, "elrun: %v\n", err)
 		return exitStatus(statusUsage)
 	}
+	if r.DryRun && len(hosts) == 0 {
+		fmt.Fprintln(t.stderr, "elrun: --dry-run goes with -H, --hostfile or the hosts of a batch job: name the hosts")
+		return exitStatus(statusUsage)
+	}
 	reading, ended := context.WithCancel(ctx)
 	defer ended()
 	// change completes the options of all three ways to run: discovered, as a task, or alone.
@@ -172,6 +187,9 @@ func (r *runCommand) Run(ctx context.Context, t *terminal) error {
 		r.add(o, hosts, env, int(r.Peers))
 		o.Remote.Srun = srun
 		o.Input = r.input(reading, t, task)
+	}
+	if r.DryRun {
+		return r.dryRun(ctx, t, change)
 	}
 	return r.preemptible(ctx, t, func(ctx context.Context) error {
 		switch {

@@ -90,15 +90,39 @@ func PlanFor(o *spec.Options, path string) (Plan, error) {
 	return p, nil
 }
 
+// command returns the command that starts an agent on a host.
+func (p Plan) command(host string) *exec.Cmd {
+	if host == "localhost" {
+		return exec.Command("sh", "-c", agentScript(p.self, nil))
+	}
+	return p.starter.command(host, agentScript(p.self, p.copied), p.timeout)
+}
+
+// Preview returns what is to be done for each host, without a connection to any.
+func (p Plan) Preview(o *spec.Options) (plans []spec.HostPlan) {
+	left := o.Peers // 0 for no bound
+	for _, h := range o.Remote.Hosts {
+		plan := spec.HostPlan{Host: h.Name, Peers: h.Slots, Command: p.command(h.Name).Args, Program: append([]string{o.Program}, o.Args...), Dir: o.Remote.Dir, Env: o.Forward}
+		switch {
+		case h.Slots == 0:
+			plan.Peers = -1
+		case o.Peers > 0:
+			plan.Peers = min(h.Slots, left)
+			left -= plan.Peers
+		}
+		if p.Begin.Copy {
+			plan.Copied = p.program
+		}
+		plans = append(plans, plan)
+	}
+	return plans
+}
+
 // Connect starts an agent on a host and prepares it to start peers. If ctx ends, the error is its
 // cause. Any other error names the host and the cause, and the remedy if the user can do something.
 func (h *Host) Connect(ctx context.Context, p Plan) error {
 	h.timeout, h.job, h.grace, h.starter = p.timeout, p.Begin.Job, p.Begin.Grace, p.starter
-	if h.Name == "localhost" {
-		h.cmd = exec.Command("sh", "-c", agentScript(p.self, nil))
-	} else {
-		h.cmd = p.starter.command(h.Name, agentScript(p.self, p.copied), p.timeout)
-	}
+	h.cmd = p.command(h.Name)
 	h.stderr = &tailBuffer{}
 	// ssh has its own process group, so that Ctrl-C at the terminal reaches only elrun. If elrun
 	// dies, ssh sees the end of its input.
