@@ -13,6 +13,7 @@ type Job struct {
 	Launcher string   `json:"launcher,omitempty"` // name of the launcher that emits the event, as in Member
 	Program  string   `json:"program,omitempty"`
 	Args     []string `json:"args,omitempty"` // of the program; not cut, also if they have passwords
+	Log      string   `json:"log,omitempty"`  // path of the event log of this launcher, on its host
 	// Settings has the settings in which all members must agree, by name.
 	Settings    map[string]string `json:"settings,omitempty"`
 	Samples     int               `json:"samples,omitempty"` // of one pass over the data

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -81,6 +82,9 @@ func (j *jobFlags) run(ctx context.Context, t *terminal, change func(*launch.Opt
 	}
 	defer closeEvents()
 	o.Output.Events = events
+	if j.Events != "" && j.Events != "-" {
+		o.Output.EventsPath, _ = filepath.Abs(j.Events) // without a working folder nobody can say where it is
+	}
 	closePage, err := j.Dashboard.serve(&o, t)
 	if err != nil {
 		return err

@@ -179,6 +179,9 @@ func writeStatus(to io.Writer, s launch.Status, write func(io.Writer, []launch.M
 	if s.Balanced != nil {
 		lines += "shares " + formatBalanced(*s.Balanced) + "\n"
 	}
+	if s.Log != "" {
+		lines += "event log " + printable.Line(s.Log) + "\n"
+	}
 	if _, err := io.WriteString(to, lines); err != nil {
 		return err
 	}
@@ -238,6 +241,9 @@ func writeEnded(to io.Writer, s launch.Status, now time.Time) error {
 		if line != "" {
 			lines += printable.Line(line) + "\n"
 		}
+	}
+	if s.Log != "" {
+		lines += "event log " + printable.Line(s.Log) + "\n"
 	}
 	_, err := io.WriteString(to, lines)
 	return err

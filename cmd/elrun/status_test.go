@@ -107,8 +107,9 @@ job m  finished with status 0  step 354/354  after 1m12.3s, 10m0s ago (2000-01-0
 the job finished, but before its end peer 1 was killed
 done steps=354 peers=3
 `},
-		{launch.Status{Job: "own", Ended: &launch.Ended{Began: at.Add(-time.Second), At: at, Status: 1, Outcome: "failed\x1b"}}, `
+		{launch.Status{Job: "own", Log: "/a\x1b.jsonl", Ended: &launch.Ended{Began: at.Add(-time.Second), At: at, Status: 1, Outcome: "failed\x1b"}}, `
 job own  failed\x1b with status 1  step -  after 1s, 10m0s ago (2000-01-01 12:00:00)
+event log /a\x1b.jsonl
 `},
 	} {
 		got := shown(t, func(b *strings.Builder) error { return writeEnded(b, c.s, at.Add(10*time.Minute)) })

@@ -134,6 +134,7 @@ func (j *Job) describe(b event.Job) {
 	a.Job, a.Elrun, a.Program = cmp.Or(a.Job, clip(b.Job)), cmp.Or(a.Elrun, clip(b.Elrun)), cmp.Or(a.Program, clip(b.Program))
 	a.Samples, a.Steps, a.Passes = cmp.Or(b.Samples, a.Samples), cmp.Or(b.Steps, a.Steps), cmp.Or(b.Passes, a.Passes)
 	a.GlobalBatch, a.Microbatch = cmp.Or(b.GlobalBatch, a.GlobalBatch), cmp.Or(b.Microbatch, a.Microbatch)
+	a.Log = cmp.Or(a.Log, clip(b.Log))
 	a.Params, a.Resumed, a.Exact = cmp.Or(b.Params, a.Params), cmp.Or(b.Resumed, a.Resumed), a.Exact || b.Exact
 	if len(b.Settings) <= maxSettings && len(b.Settings) > len(a.Settings) {
 		a.Settings = maps.Clone(b.Settings)

@@ -22,6 +22,8 @@ type Output struct {
 	// rank 0 reports the progress and prints the job's last line.
 	Shared bool
 	Events io.Writer // gets the events of all peers, one JSON object a line; nil for none
+	// EventsPath is the path of the file behind Events, for people; "" if it is no file.
+	EventsPath string
 	// HideArgs leaves the arguments of the program out of the events, as they may have passwords.
 	HideArgs bool
 	// Sink gets the events of all peers, and those of the elrun process, as in event.Slog; nil for none. Emit must not block.

@@ -26,6 +26,8 @@ type Status struct {
 	// as far as the elruns on this host know; nil without one.
 	Goodput    *timeline.Goodput    `json:"goodput,omitempty"`
 	Stragglers []timeline.Straggler `json:"stragglers,omitempty"`
+	// Log is the path of the event log on the host of the job's elrun; "" if it has none.
+	Log string `json:"log,omitempty"`
 	// Ended describes the end of the job; nil while it runs. An ended job has no members. See
 	// LastStatus.
 	Ended *Ended `json:"ended,omitempty"`

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -94,4 +96,28 @@ func TestBenchTable(t *testing.T) {
 	if _, stderr, status := process.Command(t, "bench", "allreduce", "-n", "2", "--op", "nonsense"); status != 1 || stderr == "" {
 		t.Errorf("unknown operation: status %d, stderr %q", status, stderr)
 	}
+}
+
+// elrun status names the event log of a job, while it runs and after its end.
+func TestStatusNamesLog(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "run.jsonl")
+	e := start(t, "train", 1, "--events", log)
+	e.expectRanks(t, 1)
+	shows := func() {
+		t.Helper()
+		if out, stderr, status := process.Command(t, "status", e.job.Name); status != 0 || !strings.Contains(out, "\nevent log "+log+"\n") {
+			t.Errorf("status %d, %q:\n%s", status, stderr, out)
+		}
+		if s := e.status(t); s.Log != log {
+			t.Errorf("JSON names %q", s.Log)
+		}
+	}
+	shows()
+	if err := os.WriteFile(e.finish, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if status := e.Wait(t); status != 0 {
+		t.Errorf("the job: status %d", status)
+	}
+	shows()
 }

@@ -201,7 +201,7 @@ func (a axis) loss(s timeline.Snapshot, at float64) string {
 // settingsOf returns what a job was told: the fields of its event but its name and launcher, and the settings of its training.
 func settingsOf(s timeline.Snapshot) map[string]string {
 	about := s.Job
-	about.Settings, about.Job, about.Launcher = nil, "", ""
+	about.Settings, about.Job, about.Launcher, about.Log = nil, "", "", ""
 	out := make(map[string]string)
 	text, _ := json.Marshal(about) // an event can be encoded
 	var fields map[string]any

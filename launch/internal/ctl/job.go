@@ -95,7 +95,7 @@ func (j *Job) status(ctx context.Context, paths bool) (spec.Status, error) {
 // complete adds to a status what the launchers on this host know of the job.
 func complete(ctx context.Context, s *spec.Status) {
 	if m, err := Of(s.Job).Snapshot(ctx); err == nil { // without an elrun nobody knows
-		s.Goodput, s.Stragglers = &m.Goodput, m.Stragglers()
+		s.Goodput, s.Stragglers, s.Log = &m.Goodput, m.Stragglers(), m.Job.Log
 		fill(s.Members, m.Peers)
 	}
 }

@@ -77,7 +77,7 @@ func (j *journal) drain(notes <-chan event.Event) {
 
 // job emits the event of the start of a job, before any other event.
 func (j *journal) job(o *spec.Options) {
-	e := event.Job{Job: o.Job, Elrun: spec.Version, Launcher: j.launcher, Program: o.Program, Args: o.Args}
+	e := event.Job{Job: o.Job, Elrun: spec.Version, Launcher: j.launcher, Program: o.Program, Args: o.Args, Log: o.Output.EventsPath}
 	if o.Output.HideArgs {
 		e.Args = nil
 	}

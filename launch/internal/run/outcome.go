@@ -225,7 +225,7 @@ func (r *runner) recordEnd(status int, done *event.Done, reason string) {
 	if !r.outcome.member { // no peer was ever a member
 		return
 	}
-	s := spec.Status{Job: r.o.Job, Step: r.report.Progress.Step, Of: r.report.Progress.Of, Ended: &spec.Ended{Began: r.begun, At: time.Now(),
+	s := spec.Status{Job: r.o.Job, Log: r.o.Output.EventsPath, Step: r.report.Progress.Step, Of: r.report.Progress.Of, Ended: &spec.Ended{Began: r.begun, At: time.Now(),
 		Status: status, Outcome: ctl.FormatOutcome(status, r.outcome.signal, r.outcome.end() == job.JobStopped), Reason: reason}}
 	if done != nil {
 		s.Step, s.Ended.Result = max(s.Step, done.Steps), done.Line()
