@@ -105,7 +105,7 @@ func TestJSONOfTables(t *testing.T) {
 	}
 	stdout, stderr, status = command(t, "report", "--compare", "--json", log, log)
 	var table summary.Comparison
-	if err := json.Unmarshal([]byte(stdout), &table); err != nil || status != 0 || !slices.Equal(table.Runs, []string{"a", "a"}) || len(table.Rows) == 0 || len(table.Rows[0].Values) != 2 {
+	if err := json.Unmarshal([]byte(stdout), &table); err != nil || status != 0 || !slices.Equal(table.Runs, []string{"a", "a"}) || len(table.Rows) == 0 || len(table.Rows[0].Cells) != 2 {
 		t.Errorf("report: %v, status %d, stderr %q, stdout:\n%s", err, status, stderr, stdout)
 	}
 }

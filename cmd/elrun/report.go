@@ -23,22 +23,24 @@ type reportCommand struct {
 	CSV  bool     `name:"csv" help:"The figures over the steps, as comma-separated values."`
 	// Compare makes each log a run of its own.
 	Compare bool   `help:"Compare runs, one log each: results, goodput, speed, the loss at the same steps, samples and times, and the settings that differ."`
-	Page    string `name:"output" short:"o" placeholder:"FILE.html" help:"Write the page of the job, as one file that any browser shows; - is standard output."`
+	Page    string `name:"output" short:"o" placeholder:"FILE.html" help:"Write the page of the job, or with --compare of the runs, as one file that any browser shows; - is standard output."`
 }
 
 // Validate implements kong's validation: its errors are usage errors.
 func (r *reportCommand) Validate() error {
 	forms := 0
-	for _, given := range []bool{r.JSON, r.CSV, r.Compare && !r.JSON, r.Page != ""} {
+	for _, given := range []bool{r.JSON, r.CSV, r.Compare && !r.JSON || r.Page != ""} {
 		if given {
 			forms++
 		}
 	}
 	switch {
 	case forms > 1:
-		return errors.New("--json, --csv, --compare and -o: want one of them")
+		return errors.New("--json, --csv, and --compare or -o: want one of them")
 	case r.Compare && len(r.Logs) < 2:
 		return errors.New("--compare: name the logs of two runs or more")
+	case r.Compare && r.Page != "" && len(r.Logs) > dashboard.MaxRuns:
+		return fmt.Errorf("--compare -o: a page has at most %d runs: leave -o out", dashboard.MaxRuns)
 	}
 	return nil
 }
@@ -58,13 +60,13 @@ func (r *reportCommand) Run(t *terminal) error {
 	case r.CSV:
 		return writeSeries(t.stdout, s)
 	case r.Page != "":
-		return writePage(r.Page, s, t.stdout)
+		return writePage(r.Page, t.stdout, func(to io.Writer) error { return dashboard.WriteReport(to, s) })
 	}
 	_, err = io.WriteString(t.stdout, summary.Of(s, found))
 	return err
 }
 
-// compare prints a table of runs.
+// compare prints a table of runs, or writes a page of them.
 func (r *reportCommand) compare(t *terminal) error {
 	var runs []summary.Run
 	for _, name := range r.Logs {
@@ -72,7 +74,10 @@ func (r *reportCommand) compare(t *terminal) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		runs = append(runs, summary.Run{Name: strings.TrimSuffix(filepath.Base(name), filepath.Ext(name)), Job: s})
+		runs = append(runs, summary.Run{Name: r.runName(name), Job: s})
+	}
+	if r.Page != "" {
+		return writePage(r.Page, t.stdout, func(to io.Writer) error { return dashboard.WriteComparison(to, runs) })
 	}
 	c := summary.Compare(runs)
 	if r.JSON {
@@ -80,6 +85,16 @@ func (r *reportCommand) compare(t *terminal) error {
 	}
 	_, err := io.WriteString(t.stdout, c.String())
 	return err
+}
+
+// runName returns a name for the run of a log: that of the file, or the path if another log has the same name.
+func (r *reportCommand) runName(log string) string {
+	for _, other := range r.Logs {
+		if other != log && filepath.Base(other) == filepath.Base(log) {
+			return log
+		}
+	}
+	return strings.TrimSuffix(filepath.Base(log), filepath.Ext(log))
 }
 
 // readLogs reads the event logs of a job; "-" is stdin.
@@ -125,13 +140,13 @@ func openLogs(names []string, stdin *os.File) (logs []io.Reader, done func(), er
 // errNoEvents reports logs without an event.
 var errNoEvents = errors.New("no events in these logs: name files that --events has written")
 
-// writePage writes the page of a job to a file, "-" for standard output. An existing file is replaced only by a whole page.
-func writePage(name string, s timeline.Snapshot, stdout io.Writer) error {
+// writePage writes a page to a file, "-" for standard output. An existing file is replaced only by a whole page.
+func writePage(name string, stdout io.Writer, write func(io.Writer) error) error {
 	if name == "-" {
-		return dashboard.WriteReport(stdout, s)
+		return write(stdout)
 	}
 	var page strings.Builder
-	if err := dashboard.WriteReport(&page, s); err != nil {
+	if err := write(&page); err != nil {
 		return err
 	}
 	if err := replaceFile(name, page.String()); err != nil {

@@ -17,9 +17,9 @@ type layer struct {
 // with "...", a package may import the packages in folders below its own.
 func layers() []layer {
 	return slices.Concat(libraries(), rooms(), []layer{
-		// The measurements of "elrun bench", the manifest of "elrun k8s", the screens of "elrun top", and a simulation of the
-		// policies of loadbal on traces of speeds.
-		{"level 6, below the commands", []string{"cmd/elrun/bench", "cmd/elrun/k8s", "cmd/elrun/top", "scripts/balsim"}},
+		// The measurements of "elrun bench", the manifest of "elrun k8s", the screens of "elrun top", the tables of "elrun report", and
+		// a simulation of the policies of loadbal on traces of speeds.
+		{"level 6, below the commands", []string{"cmd/elrun/bench", "cmd/elrun/k8s", "cmd/elrun/summary", "cmd/elrun/top", "scripts/balsim"}},
 		// Commands. Nothing imports them.
 		{"level 6", []string{"cmd/...", "examples/...", "scripts/..."}},
 		// Packages for tests only. They may import all others.

@@ -150,11 +150,17 @@ func (b *tab) eval(t *testing.T, expression string) string {
 	return run(t, b, chromedp.Evaluate[string](`Promise.resolve(`+expression+`).then(String)`, chromedp.EvalAwaitPromise))
 }
 
-// until waits until an expression in the page is true.
+// until waits until an expression in the page is true. If another page comes meanwhile, it waits in that one.
 func (b *tab) until(t *testing.T, expression string) {
 	t.Helper()
-	if _, err := chromedp.Run(b.ctx, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(limit))); err != nil {
-		t.Fatalf("until %s: %v", expression, err)
+	for {
+		_, err := chromedp.Run(b.ctx, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(limit)))
+		if err == nil {
+			return
+		}
+		if !strings.Contains(err.Error(), "Cannot find context") {
+			t.Fatalf("until %s: %v", expression, err)
+		}
 	}
 }
 

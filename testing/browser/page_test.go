@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/elrun/elrun/cmd/elrun/dashboard"
+	"github.com/elrun/elrun/cmd/elrun/summary"
 	"github.com/elrun/elrun/event"
 	"github.com/elrun/elrun/event/timeline"
 )
@@ -87,6 +89,97 @@ func TestReport(t *testing.T) {
 	b.check(t)
 }
 
+// compared writes the page of a comparison: a job with changes, a slow one with another setting, and further runs.
+func compared(t *testing.T, names ...string) (file string) {
+	t.Helper()
+	slow := newScene(2, "lab1", "lab3")
+	slow.slow[1], slow.decay = 2, 200
+	slow.train(300)
+	other := slow.job.Snapshot()
+	other.Job.Settings["lr"] = "0.05"
+	runs := []summary.Run{{Job: churned().job.Snapshot()}, {Job: other}, {Job: newScene(1, "lab1").job.Snapshot()}}[:len(names)]
+	for i := range runs {
+		runs[i].Name = names[i]
+	}
+	var out strings.Builder
+	if err := dashboard.WriteComparison(&out, runs); err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "runs.html")
+	if err := os.WriteFile(file, []byte(out.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// The page of a comparison has the charts of runs over each other, their goodput, results and settings, and can be used by the
+// keyboard. One of the runs may have no step.
+func TestCompare(t *testing.T) {
+	for _, c := range []struct {
+		picture, ends, settings string
+		names                   []string
+		width, height           int64
+		dark                    bool
+	}{
+		{"compare", `four 0\.\d+ · two 0\.\d+`, "lr0.10.05", []string{"four", "two"}, 1400, 900, false},
+		{"", `<b> 0\.\d+ · two 0\.\d+ · empty -`, "lr0.10.050.1", []string{"<b>", "two", "empty"}, 400, 800, true},
+	} {
+		t.Run(strings.Join(c.names, ","), func(t *testing.T) {
+			b := openTab(t, "file://"+compared(t, c.names...), c.width, c.height, c.dark)
+			b.until(t, `(document.getElementById("loss-now") || {}).textContent`)
+			b.drawn(t)
+			if got := b.eval(t, `document.getElementById("loss-now").textContent`); !regexp.MustCompile("^at the end: " + c.ends + "$").MatchString(got) {
+				t.Errorf("loss: %q", got)
+			}
+			if got := b.eval(t, `document.querySelector("#settings tbody").textContent`); got != c.settings {
+				t.Errorf("settings: %q", got)
+			}
+			if got := b.eval(t, `document.getElementById("goodputs").textContent`); !regexp.MustCompile(c.names[0] + `\d+ % · waiting.*two\d+ % · waiting`).MatchString(got) {
+				t.Errorf("goodput: %q", got)
+			}
+			b.check(t)
+			if c.picture != "" {
+				b.picture(t, c.picture)
+			}
+			comparedByKeys(t, b)
+			b.check(t)
+		})
+	}
+}
+
+// comparedByKeys moves the cursor of a comparison, and changes its axis and scale, by the keyboard.
+func comparedByKeys(t *testing.T, b *tab) {
+	t.Helper()
+	shown := func(id string) string { return b.eval(t, `document.getElementById("`+id+`").toDataURL()`) }
+	var reached []string
+	for range 12 {
+		b.do(t, chromedp.KeyEvent(kb.Tab))
+		reached = append(reached, b.eval(t, `document.activeElement.id || document.activeElement.name || document.activeElement.tagName`))
+	}
+	for _, want := range []string{"axis", "log", "loss", "speed", "time"} {
+		if !slices.Contains(reached, want) {
+			t.Errorf("the Tab key does not reach %s but %v", want, reached)
+		}
+	}
+	b.do(t, chromedp.Focus(chromedp.CSS("#loss")), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowRight))
+	b.until(t, `document.getElementById("loss-now").textContent.startsWith("at 6: ")`)
+	b.do(t, chromedp.KeyEvent(kb.ArrowLeft))
+	b.until(t, `document.getElementById("time-now").textContent.startsWith("at 1: ")`)
+	linear := shown("loss")
+	b.do(t, chromedp.Focus(chromedp.CSS("#log")), chromedp.KeyEvent(kb.Enter))
+	b.drawn(t)
+	if shown("loss") == linear {
+		t.Error("the button does not change the scale")
+	}
+	bySteps := shown("speed")
+	b.do(t, chromedp.Focus(chromedp.CSS(`input[name="axis"]:checked`)), chromedp.KeyEvent(kb.ArrowRight), chromedp.KeyEvent(kb.ArrowRight))
+	b.until(t, `document.querySelector("input[name=axis]:checked").value === "time"`)
+	b.drawn(t)
+	if shown("speed") == bySteps {
+		t.Error("the axis does not change")
+	}
+}
+
 // 64 peers on 8 hosts have a row for each host, which opens by the keyboard. The time of scripts for a snapshot is reported.
 func TestManyPeers(t *testing.T) {
 	var hosts []string
@@ -136,7 +229,7 @@ func TestKeyboard(t *testing.T) {
 	job := newMadeUp()
 	b := show(t, job, churned().job.Snapshot(), 1000, 800, false)
 	var reached []string
-	for range 30 {
+	for range 40 {
 		b.do(t, chromedp.KeyEvent(kb.Tab))
 		reached = append(reached, b.eval(t, `document.activeElement.id || document.activeElement.name || document.activeElement.tagName`))
 	}

@@ -20,12 +20,13 @@ type scene struct {
 	members []int // indices of peers
 	hosts   []string
 	slow    map[int]float64 // factors of the time of a peer's computing
+	decay   float64         // steps in which the loss falls to a third
 	random  *rand.Rand
 }
 
 // newScene returns the start of a job of n peers on the hosts.
 func newScene(n int, hosts ...string) *scene {
-	s := &scene{job: timeline.New(), at: time.Date(2030, 5, 6, 14, 28, 0, 0, time.UTC), hosts: hosts, slow: make(map[int]float64), random: rand.New(rand.NewPCG(1, 2))}
+	s := &scene{job: timeline.New(), at: time.Date(2030, 5, 6, 14, 28, 0, 0, time.UTC), hosts: hosts, slow: make(map[int]float64), decay: 120, random: rand.New(rand.NewPCG(1, 2))}
 	settings := map[string]string{"seed": "1", "lr": "0.1"}
 	s.add(event.NoPeer, event.Job{Job: "mnist-boixb", Program: "./train", Args: []string{"--data", "data"}, Elrun: "0.2.0", Settings: settings, Steps: 2000})
 	for i := range n {
@@ -107,7 +108,7 @@ func (s *scene) train(n int) {
 			}
 		}
 		s.at = s.at.Add(time.Duration((longest + 15) * 1e6))
-		loss := 2.3*math.Exp(-float64(s.steps)/120) + 0.08 + 0.02*s.random.Float64()
+		loss := 2.3*math.Exp(-float64(s.steps)/s.decay) + 0.08 + 0.02*s.random.Float64()
 		for k, i := range s.members {
 			e := event.Step{Microbatches: [][2]int{{k, k + 1}}, ShareSamples: 16, Samples: 16 * len(s.members), Of: 2000, Loss: loss, StepMS: longest + 15, ComputeMS: computes[i], PredictedMS: 70}
 			e.Began, e.WaitMS, e.ReduceMS, e.ApplyMS, e.CommitMS, e.LR = begun, longest-computes[i], 9, 4, 2, 0.1

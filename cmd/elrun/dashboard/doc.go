@@ -4,7 +4,7 @@
 //	fmt.Println(s.Link())
 //	err = s.Serve(ctx)
 //
-// WriteReport writes the same page for a job that has ended, as one file.
+// WriteReport writes the same page for a job that has ended, as one file, and WriteComparison one that compares runs.
 //
 // The page reads snapshots of the job's model, one a second while it is open, and nothing else. It needs no other server: all
 // of it is in the program.

@@ -53,7 +53,7 @@ const (
 	closePatience = time.Second
 )
 
-//go:embed page
+//go:embed page compare
 var files embed.FS
 
 // Server serves the page of one job.

@@ -23,39 +23,33 @@ type Run struct {
 	Job  timeline.Snapshot
 }
 
+// Row is a row of a comparison, with a cell for each run; "" is unknown.
+type Row struct {
+	Name  string   `json:"name"`
+	Cells []string `json:"cells"`
+}
+
 // Comparison is a table with a column for each run and a row for each thing in which runs are compared.
 type Comparison struct {
 	Runs []string `json:"runs"` // names
 	Rows []Row    `json:"rows"`
 }
 
-// Row is a row of a Comparison: texts as people read them, one for each run, "" where a run has none.
-type Row struct {
-	Name   string   `json:"name"`
-	Values []string `json:"values"`
-}
-
-// Compare compares runs: the result of each, its goodput and speed, and the loss at the same steps, samples and
-// times, as far as the shortest run goes; then the settings that differ.
+// Compare compares runs: what Results has, then what Settings has.
 func Compare(runs []Run) Comparison {
-	c := comparison{runs: runs}
+	c := Comparison{Rows: slices.Concat(Results(runs), Settings(runs))}
 	for _, r := range runs {
-		c.to.Runs = append(c.to.Runs, r.Name)
+		c.Runs = append(c.Runs, r.Name)
 	}
-	c.results()
-	for _, a := range axes() {
-		c.losses(a)
-	}
-	c.settings()
-	return c.to
+	return c
 }
 
 // String returns the table with aligned columns.
 func (c Comparison) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0) // a Builder cannot fail
-	for _, r := range append([]Row{{Values: c.Runs}}, c.Rows...) {
-		cells := append([]string{r.Name}, r.Values...)
+	for _, row := range append([]Row{{Cells: c.Runs}}, c.Rows...) {
+		cells := append([]string{row.Name}, row.Cells...)
 		for i := range cells {
 			cells[i] = printable.Line(cells[i])
 		}
@@ -65,20 +59,31 @@ func (c Comparison) String() string {
 	return b.String()
 }
 
-// comparison makes a Comparison.
+// Results returns how runs went: the end, goodput and speed of each, and the loss at the same steps, samples and times, as far as
+// the shortest run goes.
+func Results(runs []Run) []Row {
+	c := comparison{runs: runs}
+	c.results()
+	for _, a := range axes() {
+		c.losses(a)
+	}
+	return c.rows
+}
+
+// comparison gathers rows about runs.
 type comparison struct {
 	runs []Run
-	to   Comparison
+	rows []Row
 }
 
 // row adds a row, unless it is empty.
 func (c *comparison) row(name string, cell func(timeline.Snapshot) string) {
 	r := Row{Name: name}
 	for _, run := range c.runs {
-		r.Values = append(r.Values, cell(run.Job))
+		r.Cells = append(r.Cells, cell(run.Job))
 	}
-	if strings.Join(r.Values, "") != "" {
-		c.to.Rows = append(c.to.Rows, r)
+	if strings.Join(r.Cells, "") != "" {
+		c.rows = append(c.rows, r)
 	}
 }
 
@@ -119,11 +124,11 @@ func (c *comparison) losses(a axis) {
 	}
 }
 
-// settings adds the rows of the settings that differ.
-func (c *comparison) settings() {
+// Settings returns the settings that differ between runs.
+func Settings(runs []Run) (rows []Row) {
 	all := make(map[string]bool)
 	var of []map[string]string
-	for _, r := range c.runs {
+	for _, r := range runs {
 		of = append(of, settingsOf(r.Job))
 		for name := range of[len(of)-1] {
 			all[name] = true
@@ -134,12 +139,13 @@ func (c *comparison) settings() {
 		differs := false
 		for _, settings := range of {
 			differs = differs || settings[name] != of[0][name]
-			r.Values = append(r.Values, settings[name])
+			r.Cells = append(r.Cells, settings[name])
 		}
 		if differs {
-			c.to.Rows = append(c.to.Rows, r)
+			rows = append(rows, r)
 		}
 	}
+	return rows
 }
 
 // axis is what runs are compared along.
@@ -201,7 +207,7 @@ func (a axis) loss(s timeline.Snapshot, at float64) string {
 // settingsOf returns what a job was told: the fields of its event but its name and launcher, and the settings of its training.
 func settingsOf(s timeline.Snapshot) map[string]string {
 	about := s.Job
-	about.Settings, about.Job, about.Launcher, about.Log = nil, "", "", ""
+	about.Settings, about.Job, about.Launcher = nil, "", ""
 	out := make(map[string]string)
 	text, _ := json.Marshal(about) // an event can be encoded
 	var fields map[string]any

@@ -1,20 +1,11 @@
 // The page of a job: it reads snapshots from the stream of the server, and shows them. All texts of others become text nodes.
 
-import { after, bytes, duration, figure, number, parts, uses, waitedFor, whole } from "./model.js";
-import { cursor, follow, followTime, forget, line, stack, timeline, timePart } from "./charts.js";
-
-const $ = (id) => document.getElementById(id);
+import { after, axes, bytes, duration, figure, number, parts, uses, waitedFor, whole } from "./model.js";
+import { followTime, line, stack, timeline, timePart } from "./charts.js";
+import { $, element, listen, showLegend, usesBar } from "./common.js";
 
 // state is what the page shows.
 const state = { snapshot: null, ended: "", over: false, trouble: "", log: false, axis: "step", range: [0, 1], due: false };
-
-// element makes an element with a text.
-function element(tag, text, attributes = {}) {
-  const e = document.createElement(tag);
-  e.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
-  return e;
-}
 
 // plural returns a number of things.
 const plural = (n, what) => `${number(n)} ${what}${n === 1 ? "" : "s"}`;
@@ -73,12 +64,7 @@ function goodput(s) {
   $("goodput-line").textContent = all.length === 0 ? "no step yet" : [`${Math.round(100 * g.ratio)} % of ${plural(g.peers, "peer")} for ${duration(g.wall_ms)}`, ...all
     .filter(([name, part]) => name !== "useful" && part >= 0.005)
     .map(([name, part]) => `${uses.find(([n]) => n === name)[2]} ${(100 * part).toFixed(part < 0.1 ? 1 : 0)} %`)].join(" · ");
-  $("goodput-bar").replaceChildren(...all.map(([name, part]) => {
-    const e = element("span", "", { title: `${uses.find(([n]) => n === name)[2]} ${(100 * part).toFixed(1)} %` });
-    e.style.width = `${100 * part}%`;
-    e.style.background = `var(--use-${name})`;
-    return e;
-  }));
+  $("goodput-bar").replaceChildren(...usesBar(g.uses));
 }
 
 // who names a peer for people.
@@ -101,18 +87,6 @@ function alert(s) {
   $("alert").hidden = text === "";
   if ($("alert").textContent !== text) $("alert").textContent = text;
 }
-
-// axes are what the charts can be drawn over: the value of a point, and its text.
-const axes = {
-  step: (points) => [(p) => p.last, number],
-  samples: (points) => {
-    const sums = new Map();
-    let sum = 0;
-    for (const p of points) sums.set(p, sum += p.samples);
-    return [(p) => sums.get(p), number];
-  },
-  time: (points, s) => [(p) => Date.parse(p.time) - Date.parse(s.begin), duration],
-};
 
 // charts shows the series. It returns the point at the cursor, null if it is nowhere.
 function charts(s) {
@@ -320,18 +294,8 @@ function dragToZoom(canvas) {
 
 // begin sets the page up.
 function begin() {
-  $("legend").append(...uses.map(([name, , text, definition]) => {
-    const item = element("li", text, { title: definition });
-    const square = document.createElement("i");
-    square.style.background = `var(--use-${name})`;
-    item.prepend(square);
-    return item;
-  }));
-  $("log").addEventListener("click", () => {
-    state.log = !state.log;
-    $("log").setAttribute("aria-pressed", String(state.log));
-    draw();
-  });
+  showLegend();
+  listen(state, draw);
   $("menu").addEventListener("click", () => {
     $("actions").hidden = !$("actions").hidden;
     $("menu").setAttribute("aria-expanded", String(!$("actions").hidden));
@@ -349,24 +313,11 @@ function begin() {
     e.preventDefault();
     zoom(...(keys[e.key] || [1, 0]));
   });
-  for (const radio of document.querySelectorAll("input[name=axis]")) {
-    radio.addEventListener("change", () => {
-      state.axis = radio.value;
-      draw();
-    });
-  }
-  for (const id of ["loss", "speed", "time"]) follow($(id));
   followTime($("timeline"), (at) => {
     const begin = Date.parse(state.snapshot.begin), length = Date.parse(state.snapshot.time) - begin;
     return begin + length * (state.range[0] + at * (state.range[1] - state.range[0]));
   });
   dragToZoom($("timeline"));
-  cursor.listeners.add(draw);
-  window.addEventListener("resize", draw);
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    forget();
-    draw();
-  });
   const data = $("data");
   if (!data) {
     connect();

@@ -52,10 +52,18 @@ function prepare(canvas) {
   return [c, width, height];
 }
 
-// follow lets the pointer over a chart move the cursor.
+// follow lets the pointer over a chart, and the arrows of the keyboard, move the cursor.
 export function follow(canvas) {
   canvas.addEventListener("pointermove", (e) => move(place(canvas, e), null));
   canvas.addEventListener("pointerleave", () => move(null, null));
+  canvas.addEventListener("keydown", (e) => {
+    const step = { ArrowLeft: -0.01, ArrowRight: 0.01 }[e.key];
+    if (!step) return;
+    e.preventDefault();
+    const at = cursor.at === null ? (step > 0 ? 0 : 1) : cursor.at + step;
+    move(Math.min(1, Math.max(0, at)), null);
+  });
+  canvas.addEventListener("blur", () => move(null, null));
 }
 
 // followTime lets the pointer over the timeline move the cursor. timeOf returns the time at a part of its axis.
@@ -94,11 +102,8 @@ function frame(c, width, height, x0, x1, y0, y1, labelX, log) {
   return [x, y];
 }
 
-// pointAt returns the point at the cursor, null if it is nowhere.
-export function pointAt(points, xOf) {
-  if (points.length === 0 || (cursor.at === null && cursor.time === null)) return null;
-  const x0 = xOf(points[0]), x1 = xOf(points[points.length - 1]);
-  const [wanted, value] = cursor.time === null ? [x0 + cursor.at * (x1 - x0), xOf] : [cursor.time, (p) => Date.parse(p.time)];
+// nearest returns the point whose value is nearest to one. The values of points, of which there are some, grow.
+function nearest(points, value, wanted) {
   let low = 0, high = points.length - 1;
   while (high - low > 1) {
     const middle = (low + high) >> 1;
@@ -108,6 +113,14 @@ export function pointAt(points, xOf) {
   return wanted - value(points[low]) < value(points[high]) - wanted ? points[low] : points[high];
 }
 
+// pointAt returns the point at the cursor, null if it is nowhere.
+export function pointAt(points, xOf) {
+  if (points.length === 0 || (cursor.at === null && cursor.time === null)) return null;
+  const x0 = xOf(points[0]), x1 = xOf(points[points.length - 1]);
+  const [wanted, value] = cursor.time === null ? [x0 + cursor.at * (x1 - x0), xOf] : [cursor.time, (p) => Date.parse(p.time)];
+  return nearest(points, value, wanted);
+}
+
 // mark draws the cursor at a point.
 function mark(c, height, x) {
   c.strokeStyle = colour("quiet");
@@ -115,6 +128,35 @@ function mark(c, height, x) {
   c.beginPath();
   c.moveTo(x, margin.top);
   c.lineTo(x, height - margin.bottom);
+  c.stroke();
+}
+
+// bounds returns the range of an axis that shows values.
+function bounds(values, zero, log) {
+  let low = Math.min(...values), high = Math.max(...values);
+  if (zero) low = Math.min(0, low);
+  if (low === high) {
+    low = log ? low / 2 : low - Math.abs(low) / 10 - 1e-9;
+    high = log ? high * 2 : high + Math.abs(high) / 10 + 1e-9;
+  }
+  return [low, high];
+}
+
+// path draws a line through the values of points, with a gap where there is none.
+function path(c, points, x, value, y, log) {
+  c.lineWidth = 1.5;
+  c.beginPath();
+  let drawn = false;
+  for (const p of points) {
+    const v = value(p);
+    if (!Number.isFinite(v) || (log && v <= 0)) {
+      drawn = false;
+      continue;
+    }
+    if (drawn) c.lineTo(x(p), y(v));
+    else c.moveTo(x(p), y(v));
+    drawn = true;
+  }
   c.stroke();
 }
 
@@ -128,12 +170,7 @@ export function line(canvas, points, xOf, labelX, series, { zero = false, log = 
     c.fillText("no figures yet", margin.left, height / 2);
     return null;
   }
-  let low = Math.min(...values), high = Math.max(...values);
-  if (zero) low = Math.min(0, low);
-  if (low === high) {
-    low = log ? low / 2 : low - Math.abs(low) / 10 - 1e-9;
-    high = log ? high * 2 : high + Math.abs(high) / 10 + 1e-9;
-  }
+  const [low, high] = bounds(values, zero, log);
   const [x, y] = frame(c, width, height, xOf(points[0]), xOf(points[points.length - 1]), low, high, labelX, log);
   for (const s of series) {
     c.strokeStyle = c.fillStyle = colour(s.colour);
@@ -145,24 +182,36 @@ export function line(canvas, points, xOf, labelX, series, { zero = false, log = 
       }
       continue;
     }
-    c.lineWidth = 1.5;
-    c.beginPath();
-    let drawn = false;
-    for (const p of points) {
-      const v = s.value(p);
-      if (!Number.isFinite(v) || (log && v <= 0)) {
-        drawn = false;
-        continue;
-      }
-      if (drawn) c.lineTo(x(xOf(p)), y(v));
-      else c.moveTo(x(xOf(p)), y(v));
-      drawn = true;
-    }
-    c.stroke();
+    path(c, points, (p) => x(xOf(p)), (p) => s.value(p), y, log);
   }
   const at = pointAt(points, xOf);
   if (at) mark(c, height, x(xOf(at)));
   return at;
+}
+
+// lines draws a value of runs over each other, of each with its points, their places on the axis, its colour and its dashes. The axis has
+// all runs. It returns the points at the cursor, null for a run that does not reach it; null if the cursor is nowhere.
+export function lines(canvas, runs, value, labelX, { zero = false, log = false } = {}) {
+  const [c, width, height] = prepare(canvas);
+  const values = runs.flatMap((r) => r.points.map(value)).filter((v) => Number.isFinite(v) && (!log || v > 0));
+  if (values.length === 0) {
+    c.fillStyle = colour("quiet");
+    c.fillText("no figures", margin.left, height / 2);
+    return null;
+  }
+  const known = runs.filter((r) => r.points.length > 0);
+  const x0 = Math.min(...known.map((r) => r.x(r.points[0]))), x1 = Math.max(...known.map((r) => r.x(r.points[r.points.length - 1])));
+  const [x, y] = frame(c, width, height, x0, x1, ...bounds(values, zero, log), labelX, log);
+  for (const r of known) {
+    c.strokeStyle = colour(r.colour);
+    c.setLineDash(r.dashes);
+    path(c, r.points, (p) => x(r.x(p)), value, y, log);
+  }
+  c.setLineDash([]);
+  if (cursor.at === null) return null;
+  const wanted = x0 + cursor.at * (x1 - x0);
+  mark(c, height, x(wanted));
+  return runs.map((r) => r.points.length > 0 && wanted >= r.x(r.points[0]) && wanted <= r.x(r.points[r.points.length - 1]) ? nearest(r.points, r.x, wanted) : null);
 }
 
 // stack draws for each point a bar of its step time, divided by the uses of the peers' time.

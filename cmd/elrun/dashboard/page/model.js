@@ -96,3 +96,15 @@ export function ticks(low, high, n) {
   for (let v = Math.ceil(low / step) * step; v <= high + step / 1e6; v += step) out.push(Number(v.toPrecision(12)));
   return out;
 }
+
+// axes are what the charts can be drawn over: the value of a point, and its text.
+export const axes = {
+  step: (points) => [(p) => p.last, number],
+  samples: (points) => {
+    const sums = new Map();
+    let sum = 0;
+    for (const p of points) sums.set(p, sum += p.samples);
+    return [(p) => sums.get(p), number];
+  },
+  time: (points, s) => [(p) => Date.parse(p.time) - Date.parse(s.begin), duration],
+};
