@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,12 +22,17 @@ type path struct {
 // pathQueue is the length of a path's queue, as the time to send it. Packets beyond it are dropped.
 const pathQueue = 100 * time.Millisecond
 
-// newFar makes n hosts, which end with the test, with the path p between any two hosts. This
-// process forwards the packets itself, because many kernels cannot delay packets. It needs
-// /dev/net/tun.
+// newFar makes n hosts, which end with the test, with the path p between any two hosts.
 func newFar(t *testing.T, n int, p path) *lab {
 	t.Helper()
-	l := newHosts(t, n)
+	return newUneven(t, slices.Repeat([]path{p}, n)...)
+}
+
+// newUneven makes hosts, which end with the test, of each with the path from it to any other. This process forwards the packets itself,
+// because many kernels cannot delay packets. It needs /dev/net/tun.
+func newUneven(t *testing.T, paths ...path) *lab {
+	t.Helper()
+	l := newHosts(t, len(paths))
 	var moving sync.WaitGroup
 	t.Cleanup(moving.Wait)
 	var ends []*os.File
@@ -36,9 +42,9 @@ func newFar(t *testing.T, n int, p path) *lab {
 		h.begin(t)
 		ends = append(ends, end)
 	}
-	for _, from := range ends {
+	for i, from := range ends {
 		packets := make(chan packet, 20_000) // more than are in flight on a path
-		moving.Go(func() { p.take(from, packets) })
+		moving.Go(func() { paths[i].take(from, packets) })
 		moving.Go(func() { deliver(ends, packets) })
 	}
 	return l
