@@ -44,6 +44,7 @@ type hub struct {
 	trouble string
 	end     *string            // what is to be said of the end of the job; nil while it runs
 	stop    context.CancelFunc // of the watch; nil while nobody reads
+	empty   chan struct{}      // is closed when no page is open; nil if nobody waits for that
 	work    sync.WaitGroup
 }
 
@@ -83,6 +84,10 @@ func (h *hub) leave(r *reader) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.readers, r)
+	if len(h.readers) == 0 && h.empty != nil {
+		close(h.empty)
+		h.empty = nil
+	}
 	if len(h.readers) == 0 && h.stop != nil {
 		h.stop()
 		h.stop = nil
@@ -151,6 +156,22 @@ func (h *hub) finish(text string) {
 			h.end = &text
 		}
 	})
+}
+
+// told waits, after finish, until each page knows the end. A page that does not read is dropped meanwhile.
+func (h *hub) told() {
+	h.mu.Lock()
+	empty := make(chan struct{})
+	if len(h.readers) == 0 {
+		close(empty)
+	} else {
+		h.empty = empty
+	}
+	h.mu.Unlock()
+	select {
+	case <-empty:
+	case <-time.After(writePatience):
+	}
 }
 
 // take takes a new snapshot. The caller holds mu.

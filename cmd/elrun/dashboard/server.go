@@ -49,7 +49,7 @@ const (
 	maxHeader, maxBody = 16 << 10, 4 << 10
 	// maxRequests bounds the requests that are answered at the same time, besides streams.
 	maxRequests = 16
-	// closePatience is how long Serve waits for answers at its end.
+	// closePatience is how long Serve waits for answers at its end, once the pages know it.
 	closePatience = time.Second
 )
 
@@ -161,6 +161,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		defer close(closed)
 		<-stopping.Done()
 		s.hub.finish("elrun, which served this page, has ended")
+		s.hub.told()
 		closing, cancel := context.WithTimeout(context.Background(), closePatience)
 		defer cancel()
 		if h.Shutdown(closing) != nil {

@@ -257,7 +257,22 @@ func (p pipes) dial() net.Conn {
 	return here
 }
 
-// A reader that stops is dropped, and gets a whole snapshot when it returns. Other readers do not wait for it.
+// readUntil reads lines until one has a text.
+func readUntil(t *testing.T, r *bufio.Reader, text string) {
+	t.Helper()
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			t.Fatalf("before %q: %v", text, err)
+		}
+		if strings.Contains(line, text) {
+			return
+		}
+	}
+}
+
+// A reader that stops is dropped, and gets a whole snapshot when it returns. Other readers do not wait for it. A reader that is only
+// slow hears of the end.
 func TestReaderStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		job := newFakeJob()
@@ -273,18 +288,7 @@ func TestReaderStops(t *testing.T) {
 			}
 			return c, bufio.NewReaderSize(c, 16)
 		}
-		until := func(r *bufio.Reader, text string) {
-			t.Helper()
-			for {
-				line, err := r.ReadString('\n')
-				if err != nil {
-					t.Fatalf("before %q: %v", text, err)
-				}
-				if strings.Contains(line, text) {
-					return
-				}
-			}
-		}
+		until := func(r *bufio.Reader, text string) { t.Helper(); readUntil(t, r, text) }
 		slow, slowLines := connect()
 		defer slow.Close()
 		until(slowLines, "text/event-stream")
@@ -312,6 +316,8 @@ func TestReaderStops(t *testing.T) {
 		defer again.Close()
 		until(lines, "event: snapshot")
 		stop()
+		<-time.After(closePatience + time.Second)
+		until(lines, "event: end")
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
