@@ -12,7 +12,8 @@
 //
 // The process "job" has a thread "epochs" with a slice for each view, instants for what happens to the job, and counters. Each
 // peer is a process: its thread "step" has a slice for each step, and in it one for each part of event.Times; its tracks "state" have
-// what happens beside the steps, such as copies of the state and checkpoints. Slices of a track do not overlap: what
+// what happens beside the steps, such as copies of the state and checkpoints. Flows lead from the computing of the last peer of a step to
+// the waits of the others. Slices of a track do not overlap: what
 // would overlap is on another track of the same name, and the user interface draws these as one. docs/trace.md describes
 // the tracks for users.
 //

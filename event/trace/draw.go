@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -32,8 +34,8 @@ func (w *Writer) stepped(e event.Event, b event.Step, at int64) {
 		w.tracks.instant(&p.process, began, m)
 	case end > t.at:
 		w.tracks.to.mark(typeBegin, t.id, t.moves(began), m)
-		w.parts(t, b, began, end)
-		w.tracks.to.end(t.id, t.moves(end))
+		w.parts(t, e, b, began, end)
+		w.tracks.to.end(t.id, t.moves(end), nil)
 	}
 	if b.ShareSamples != p.share || p.counters["share"] == nil {
 		p.share = b.ShareSamples
@@ -56,20 +58,22 @@ func (w *Writer) stepMark(e event.Event, b event.Step) mark {
 
 // parts writes the parts of a step, which follow each other. Parts that are longer than the step together are shortened in
 // proportion.
-func (w *Writer) parts(t *track, b event.Step, began, end int64) {
+func (w *Writer) parts(t *track, e event.Event, b event.Step, began, end int64) {
+	ends, awaits := w.flows(e, b)
 	parts := []struct {
-		name string
-		ms   float64
-		args []arg
+		name  string
+		ms    float64
+		flows []uint64
+		args  []arg
 	}{
-		{"lost", b.LostMS, nil},
-		{"point", b.PointMS, nil},
-		{"data", b.DataMS, nil},
-		{"compute", b.ComputeMS, []arg{whole("samples", int64(b.ShareSamples))}},
-		{"wait", b.WaitMS, []arg{text("wait_for", w.title(b.WaitFor))}},
-		{"communicate", b.ReduceMS, nil},
-		{"apply", b.ApplyMS, nil},
-		{"commit", b.CommitMS, nil},
+		{"lost", b.LostMS, nil, nil},
+		{"point", b.PointMS, nil, nil},
+		{"data", b.DataMS, nil, nil},
+		{"compute", b.ComputeMS, ends, []arg{whole("samples", int64(b.ShareSamples))}},
+		{"wait", b.WaitMS, awaits, []arg{text("wait_for", w.title(b.WaitFor))}},
+		{"communicate", b.ReduceMS, nil, nil},
+		{"apply", b.ApplyMS, nil, nil},
+		{"commit", b.CommitMS, nil, nil},
 	}
 	sum := time.Duration(0)
 	for _, p := range parts {
@@ -85,10 +89,33 @@ func (w *Writer) parts(t *track, b event.Step, began, end int64) {
 		begin := max(t.at, began+int64(scale*float64(from)))
 		if stop := min(end, began+int64(scale*float64(to))); stop > begin {
 			w.tracks.to.mark(typeBegin, t.id, t.moves(begin), mark{category: "part", name: p.name, args: p.args})
-			w.tracks.to.end(t.id, t.moves(stop))
+			w.tracks.to.end(t.id, t.moves(stop), p.flows)
 		}
 		from = to
 	}
+}
+
+// flows returns the flows of the end of a peer's computing, and of the end of its wait. Each wait is a flow: from the computing of the
+// peer that was last. This one knows only that nobody was later, and so ends the waits of all other members.
+func (w *Writer) flows(e event.Event, b event.Step) (ends, awaits []uint64) {
+	switch {
+	case b.WaitFor != "":
+		return nil, []uint64{flowOf(e.Peer, e.Step)}
+	case e.Epoch == w.epoch.number:
+		for _, id := range w.epoch.members {
+			if id != e.Peer {
+				ends = append(ends, flowOf(id, e.Step))
+			}
+		}
+	}
+	return ends, nil
+}
+
+// flowOf returns the ID of the flow to the wait of a peer in a step.
+func flowOf(peer string, step int64) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write(binary.LittleEndian.AppendUint64([]byte(peer), uint64(step))) // a hash takes all
+	return max(1, h.Sum64())                                                     // 0 is none
 }
 
 // figures writes the counters of the job after the first report of a step.

@@ -42,6 +42,7 @@ const (
 	eventTrack       protowire.Number = 11
 	eventName        protowire.Number = 23
 	eventValue       protowire.Number = 44 // double_counter_value
+	eventFlow        protowire.Number = 47 // flow_ids
 	eventCorrelation protowire.Number = 52
 
 	argNameID protowire.Number = 1
@@ -226,9 +227,14 @@ func (e *encoder) args(b []byte, args []arg) []byte {
 	return b
 }
 
-// end writes the end of the innermost slice of a track, with further arguments.
-func (e *encoder) end(track uint64, at int64, args ...arg) {
-	e.event = e.args(appendVarint(appendVarint(e.event[:0], eventType, typeEnd), eventTrack, track), args)
+// end writes the end of the innermost slice of a track, with further arguments, and with the flows that it is a part of: an arrow leads
+// from the first slice of a flow to the second.
+func (e *encoder) end(track uint64, at int64, flows []uint64, args ...arg) {
+	e.event = appendVarint(appendVarint(e.event[:0], eventType, typeEnd), eventTrack, track)
+	for _, id := range flows {
+		e.event = protowire.AppendFixed64(protowire.AppendTag(e.event, eventFlow, protowire.Fixed64Type), id)
+	}
+	e.event = e.args(e.event, args)
 	e.send(at, packetEvent, e.event)
 }
 

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,6 +123,56 @@ func TestGolden(t *testing.T) {
 	if got != string(want) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+}
+
+// A flow leads from the computing of the last peer of a step to the wait of each other one, also if the wait is written first.
+func TestFlows(t *testing.T) {
+	got := traced(t, trace.Options{}, member(1, "a", 0, "one"), member(1, "b", 1, "one"), member(1, "c", 2, "one"), view(2, "a", 1, "start", "a", "b", "c"),
+		step(10, "a", 1, 1, "b"), step(10, "b", 1, 1, ""), step(10, "c", 1, 1, "b"), step(30, "a", 1, 2, "c"), step(30, "b", 1, 2, "c"), step(30, "c", 1, 2, ""))
+	ends := make(map[uint64][]string)
+	for _, track := range got.Of("", "step") {
+		name := ""
+		for _, e := range track.Events {
+			if e.Category == "step" {
+				name = e.Name
+			}
+			for _, id := range e.Flows {
+				ends[id] = append(ends[id], fmt.Sprintf("%s of %s in %s", e.Name, processOf(got, track), name))
+			}
+		}
+	}
+	var flows []string
+	for _, of := range ends {
+		flows = append(flows, strings.Join(of, ", "))
+	}
+	slices.Sort(flows)
+	want := []string{
+		"compute of 1 b @ one in step 1, wait of 2 c @ one in step 1",
+		"wait of 0 a @ one in step 1, compute of 1 b @ one in step 1",
+		"wait of 0 a @ one in step 2, compute of 2 c @ one in step 2",
+		"wait of 1 b @ one in step 2, compute of 2 c @ one in step 2",
+	}
+	if !slices.Equal(flows, want) {
+		t.Errorf("got %q", flows)
+	}
+}
+
+// A view that begins after the steps of a trace ends the one before.
+func TestViewAfterLast(t *testing.T) {
+	got := traced(t, trace.Options{First: 1, Last: 1}, member(1, "a", 0, "one"), view(2, "a", 1, "start", "a"), step(10, "a", 1, 1, ""), step(20, "a", 1, 2, ""), view(50, "a", 2, "lost", "a"))
+	if views := got.Of("job", "epochs"); len(views) != 1 || len(views[0].Events) != 1 || views[0].Events[0].End == views[0].Events[0].Begin {
+		t.Errorf("got\n%s", got.Text())
+	}
+}
+
+// processOf returns the name of the process of a track.
+func processOf(of *perfetto.Trace, track *perfetto.Track) string {
+	for _, p := range of.Tracks {
+		if p.ID == track.Parent {
+			return p.Name
+		}
+	}
+	return ""
 }
 
 // The parts of each step of a real job add up to it.

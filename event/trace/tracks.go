@@ -115,7 +115,7 @@ func (t *tracks) slice(p *process, begin, end int64, m mark) {
 		return
 	}
 	t.to.mark(typeBegin, l.id, l.moves(begin), m)
-	t.to.end(l.id, l.moves(end))
+	t.to.end(l.id, l.moves(end), nil)
 }
 
 // instant writes an instant of a process.

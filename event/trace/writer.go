@@ -204,8 +204,8 @@ func (w *Writer) view(e event.Event, b event.View, at int64, draws bool) {
 	}
 	if draws {
 		w.start(at)
-		w.leave(at)
 	}
+	w.leave(at) // also after the steps of the trace
 	w.epoch = epoch{number: e.Epoch, members: slices.Clone(b.Members[:min(len(b.Members), maxPeers)]), reason: b.Reason}
 	if draws {
 		w.enter(at)
@@ -235,5 +235,5 @@ func (w *Writer) leave(at int64) {
 	if v, ok := w.model.View(w.epoch.number); ok {
 		args = []arg{number("cost_ms", v.CostMS), whole("computed_again", int64(v.Recomputed))}
 	}
-	w.tracks.to.end(w.job.thread.id, w.job.thread.moves(at), args...)
+	w.tracks.to.end(w.job.thread.id, w.job.thread.moves(at), nil, args...)
 }

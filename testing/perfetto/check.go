@@ -3,6 +3,7 @@ package perfetto
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -35,6 +36,7 @@ type Event struct {
 	Depth          int    // number of slices around it
 	Correlation    uint64
 	Value          float64
+	Flows          []uint64 // of a slice
 	Args           []Arg
 }
 
@@ -60,7 +62,7 @@ type reader struct {
 //   - A descriptor comes before what refers to its track, once. IDs of tracks, processes and threads are unique.
 //   - An ID of a text is defined before its use, or in the same packet, and once.
 //   - The times of a track do not decrease in the order of the packets. Each slice has an end, and slices are nested.
-//   - Values are on tracks of counters, and only there.
+//   - Values are on tracks of counters, and only there. Flows are those of slices.
 //   - Texts are UTF-8, and fields have their types.
 func Read(b []byte) (*Trace, error) {
 	r := reader{trace: &Trace{}, tracks: make(map[uint64]*Track), pids: make(map[uint64]uint64), tids: make(map[uint64]bool)}
@@ -178,7 +180,7 @@ func (r *reader) texts(b []byte) error {
 func (r *reader) event(b []byte, at uint64) error {
 	m, err := parse("event", b, eventFields())
 	if err == nil {
-		err = m.once("event", 4)
+		err = m.once("event", 4, 47)
 	}
 	if err != nil {
 		return err
@@ -202,8 +204,14 @@ func (r *reader) event(b []byte, at uint64) error {
 	if e.Args, err = r.args(m); err != nil {
 		return err
 	}
+	for _, v := range m.fields[47] {
+		e.Flows = append(e.Flows, v.number)
+	}
+	if len(e.Flows) > 0 && kind > 2 || slices.Contains(e.Flows, 0) {
+		return fmt.Errorf("track %q: flows %x, but 0 is none, and only slices have some", t.Name, e.Flows)
+	}
 	if kind == 2 {
-		return t.end(at, e.Args, m)
+		return t.end(at, e, m)
 	}
 	e.Kind = [5]string{1: "slice", 3: "instant", 4: "count"}[kind]
 	if err := r.named(e, m); err != nil {
@@ -217,12 +225,12 @@ func (r *reader) event(b []byte, at uint64) error {
 }
 
 // end ends the innermost slice.
-func (t *Track) end(at uint64, args []Arg, m message) error {
+func (t *Track) end(at uint64, e *Event, m message) error {
 	if len(t.open) == 0 || m.has(3) || m.has(10) || m.has(23) {
 		return fmt.Errorf("track %q: this end is of no slice, or has a name", t.Name)
 	}
 	last := t.open[len(t.open)-1]
-	last.End, last.Args = at, append(last.Args, args...)
+	last.End, last.Args, last.Flows = at, append(last.Args, e.Args...), append(last.Flows, e.Flows...)
 	t.open = t.open[:len(t.open)-1]
 	return nil
 }

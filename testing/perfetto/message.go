@@ -114,7 +114,7 @@ func packetFields() fields {
 
 // eventFields returns the fields of an event.
 func eventFields() fields {
-	return fields{3: isNumber, 4: isBytes, 9: isNumber, 10: isNumber, 11: isNumber, 23: isBytes, 44: isDouble, 52: isNumber}
+	return fields{3: isNumber, 4: isBytes, 9: isNumber, 10: isNumber, 11: isNumber, 23: isBytes, 44: isDouble, 47: isDouble, 52: isNumber}
 }
 
 // argFields returns the fields of an argument.
