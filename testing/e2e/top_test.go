@@ -105,11 +105,13 @@ func TestProgressLine(t *testing.T) {
 	shows(bar + loss + end)
 	s.Resize(30, 24)
 	shows(`^step \d+/2000  .* left`)
-	s.Press("C-c")
-	s.Left()
 	dumb.Until("elrun: step ")
-	dumb.Press("C-c")
-	dumb.Left()
+	for _, at := range []*screen.Screen{s, dumb} {
+		process.Signal(t, at.PID(), syscall.SIGTERM)
+		if status := at.Left(); status != 128+int(syscall.SIGTERM) {
+			t.Errorf("status %d", status)
+		}
+	}
 	if strings.Contains(dumb.History(), "[=") {
 		t.Errorf("a dumb terminal shows\n%s", dumb.History())
 	}
