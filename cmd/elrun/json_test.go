@@ -19,7 +19,7 @@ import (
 
 // Each command has --json and a line in the document about it, or is known to print no table.
 func TestJSONOfEachCommand(t *testing.T) {
-	tableless := strings.Fields("run join dashboard ticket kick scale stop bootstrap k8s completion version help")
+	tableless := strings.Fields("run join dashboard ticket kick scale checkpoint stop bootstrap k8s completion version help")
 	text, err := os.ReadFile("../../docs/json.md")
 	if err != nil {
 		t.Fatal(err)

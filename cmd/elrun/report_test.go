@@ -33,7 +33,7 @@ func TestReportCompare(t *testing.T) {
 	for want, args := range map[string][]string{
 		"two runs or more":         {log, "-o", page},
 		"at most 8 runs":           {log, log, log, log, log, log, log, log, log, "-o", page},
-		"--json, --csv, and":       {log, log, "--json"},
+		"--json, --csv, and":       {log, log, "--csv"},
 		"no such file":             {log, filepath.Join(dir, "none")},
 		"no such file or director": {log, log, "-o", filepath.Join(dir, "none", "runs.html")},
 	} {
