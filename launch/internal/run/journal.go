@@ -127,7 +127,6 @@ func (j *journal) notice(cause string) { j.emit(event.NoPeer, "", event.Notice{C
 
 // finish waits for the commands and the files of events, as long as the patience each.
 func (j *journal) finish(patience time.Duration) {
-	j.records.finish(patience)
 	j.hooks.finish(patience)
 	j.scalars.finish(patience)
 	j.trace.finish(patience)

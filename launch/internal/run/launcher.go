@@ -101,10 +101,10 @@ func (l launcherServices) End() { l.r.calls.do(context.Background(), l.stop) }
 
 // stop ends the job as elrun stop asks: it asks all peers to leave, as a signal does, but the job
 // then counts as stopped and not as interrupted. Peers that have been asked before get no second
-// SIGTERM, which would end them at once.
+// SIGTERM, which would end them at once. A job whose peers have ended is not stopped.
 func (l launcherServices) stop() {
 	r := l.r
-	if r.outcome.ending() {
+	if r.outcome.ending() || !r.isActive() {
 		return
 	}
 	r.outcome.stopping = true

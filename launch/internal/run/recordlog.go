@@ -115,8 +115,9 @@ func (r *recordLog) run() {
 	}
 }
 
-// finish waits for the record that is being taken, as long as the patience.
-func (r *recordLog) finish(patience time.Duration) {
+// finish waits for the record that is being taken, as long as the patience. The record asks the launcher, too: finish runs the functions
+// that calls has meanwhile.
+func (r *recordLog) finish(patience time.Duration, calls <-chan func()) {
 	if r == nil {
 		return
 	}
@@ -124,7 +125,14 @@ func (r *recordLog) finish(patience time.Duration) {
 	defer r.cancel()
 	late := time.AfterFunc(patience, r.cancel)
 	defer late.Stop()
-	<-r.ended
+	for {
+		select {
+		case f := <-calls:
+			f()
+		case <-r.ended:
+			return
+		}
+	}
 }
 
 // maxRemains bounds the records of failed peers that a launcher keeps.

@@ -3,6 +3,7 @@ package run
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/elrun/elrun/event"
@@ -47,7 +48,7 @@ func TestRecordLogDeath(t *testing.T) {
 func TestRecordLogBounds(t *testing.T) {
 	var none *recordLog
 	none.offer(event.Event{Body: event.Stall{}}, time.Now())
-	none.finish(0)
+	none.finish(0, nil)
 	r := &recordLog{due: make(chan string, 100), recent: make(map[string]time.Time), dead: make(map[string]bool), left: maxRecords}
 	now := time.Now()
 	taken := func() string {
@@ -81,8 +82,27 @@ func TestRecordLogNoJob(t *testing.T) {
 	o := &spec.Options{Job: "no-such-job-of-recordlog", Output: spec.Output{Records: t.TempDir()}}
 	r := (&recordLog{say: func(format string, args ...any) { t.Errorf(format, args...) }}).start(o)
 	r.offer(event.Event{Body: event.Stall{}}, time.Now())
-	r.finish(time.Minute)
+	r.finish(time.Minute, nil)
 	if (&recordLog{}).start(&spec.Options{}) != nil {
 		t.Error("records without a folder")
 	}
+}
+
+// The launcher, whose loop has ended, answers a record until it is taken.
+func TestRecordLogAsksLauncher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := make(chan func())
+		r := &recordLog{due: make(chan string), ended: make(chan struct{}), cancel: func() {}}
+		answers := 0
+		go func() {
+			for range 2 {
+				calls <- func() { answers++ }
+			}
+			close(r.ended)
+		}()
+		r.finish(time.Minute, calls)
+		if answers != 2 {
+			t.Errorf("%d answers, want 2", answers)
+		}
+	})
 }

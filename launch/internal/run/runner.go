@@ -123,6 +123,7 @@ func (r *runner) loop(ctx context.Context) {
 	r.report.Lines(r.failures.Take(r.isWaiting()))
 	r.report.Lines(r.stalls.Due(time.Time{}, r.peers.want, r.roster.describe))
 	r.report.Shared(r.membership.Finish())
+	r.peers.journal.records.finish(r.hookPatience(), r.calls.due)
 }
 
 // isActive reports whether a process is running or will be started.
