@@ -61,6 +61,7 @@ func (r *runner) cancel(cause error, now time.Time) {
 // cannot leave.
 func (r *runner) forwardFirst(sig syscall.Signal, byContext bool, line string, now time.Time) {
 	r.outcome.signal = sig
+	r.peers.journal.records.stop()
 	r.interruption.begin(byContext, now)
 	r.procs.resume()
 	if len(r.procs.peers) > 0 {

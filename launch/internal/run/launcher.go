@@ -108,6 +108,7 @@ func (l launcherServices) stop() {
 		return
 	}
 	r.outcome.stopping = true
+	r.peers.journal.records.stop()
 	r.peers.record(job.Stop{})
 	r.graph.runDue(time.Now())
 }

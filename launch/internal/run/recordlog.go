@@ -78,6 +78,13 @@ func (r *recordLog) offer(e event.Event, now time.Time) {
 	}
 }
 
+// stop takes no further records: somebody has asked the job to end, so the deaths from now on are wanted.
+func (r *recordLog) stop() {
+	if r != nil {
+		r.left = 0
+	}
+}
+
 // trouble returns the reason for a record that an event gives, "" for none, and the peer that is dead, "" for none. Of a death tell the
 // members (Lost) and the launcher (Exit), in any order.
 func trouble(e event.Event) (reason, dead string) {

@@ -88,6 +88,18 @@ func TestRecordLogNoJob(t *testing.T) {
 	}
 }
 
+// A job that was asked to end loses its peers as it should.
+func TestRecordLogStops(t *testing.T) {
+	var none *recordLog
+	none.stop()
+	r := &recordLog{due: make(chan string, 100), recent: make(map[string]time.Time), dead: make(map[string]bool), left: maxRecords}
+	r.stop()
+	r.offer(event.Event{Body: event.Quorum{State: "lost"}}, time.Now())
+	if len(r.due) != 0 {
+		t.Errorf("a record for %q", <-r.due)
+	}
+}
+
 // The launcher, whose loop has ended, answers a record until it is taken.
 func TestRecordLogAsksLauncher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
