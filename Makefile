@@ -25,7 +25,7 @@ TIMEOUT  = 60m
 AT_ONCE  = $$(getconf _NPROCESSORS_ONLN)
 # Packages whose tests take longest begin first, so that none of them runs alone at the end. Those that wait for processes alternate
 # with those that compute.
-PACKAGES = ./testing/e2e ./collective ./testing/netchaos ./trainer ./transport/p2p ./testing/chaos ./testing/ssh ./testing/slurm ./...
+PACKAGES = ./testing/e2e ./collective ./testing/netchaos ./trainer ./testing/simnet ./elastic ./transport/p2p ./testing/chaos ./testing/ssh ./testing/slurm ./...
 WHEELS    = linux/amd64 linux/arm64 darwin/arm64
 PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
